@@ -225,9 +225,16 @@ def verify(
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
-    # Choose options that are valid for any source. Images are decoded, but not resized or cropped.
-    crops = {"train_crop": "resize", "eval_crop": "resize"}
-    options = Options(**{**fields, **inputs.DEFAULTS, "image_size": 8, **crops})
+    # Choose options that are valid for any source. Images are only decoded.
+    valid = {
+        **inputs.DEFAULTS,
+        "image_size": 8,
+        "train_crop": "resize",
+        "eval_crop": "resize",
+        "augreg": "none",
+        "randaugment_layers": 0,
+    }
+    options = Options(**{**fields, **valid})
     examined = (
         (split, *row)
         for split, source in sources.items()

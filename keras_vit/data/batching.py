@@ -4,6 +4,7 @@ If an example cannot be read, the whole batch is made again, row by row. An exam
 read this time is replaced by a placeholder with weight 0, so the other examples keep their places.
 """
 
+import dataclasses
 import os
 from typing import Any
 
@@ -50,11 +51,11 @@ def train_batches(
         num_hosts: number of hosts. Each batch is divided into equal, contiguous shares, one per
             host.
         host_index: index of the share to return, from 0.
-        options: `Options` to use instead of `fields`.
+        options: `Options`; None for their defaults.
         failures: dict that is filled, by step, with the indices of unreadable examples, and with
             `-2 - index` for examples with a label out of range.
         target: makes the targets; None for `Classes`.
-        **fields: fields of `Options`.
+        **fields: fields of `Options` that replace those in `options`.
 
     Returns: A `tf.data.Dataset` of `(images, targets, weights)` with static shapes. B is
         `batch_size / num_hosts`. Images are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` or
@@ -69,7 +70,7 @@ def train_batches(
         tf.errors.OpError: while iterating without `failures`, a label is out of range. With
             `failures`, `BadExamples.update` raises a `ValueError` instead.
     """
-    options = (options or Options(**fields)).resolve(source)
+    options = dataclasses.replace(options or Options(), **fields).resolve(source)
     if not 0 <= seed < 2**31 or start_step < 0:
         raise ValueError(
             f"`seed` must be a non-negative int32, and `start_step` 0 or more. "
@@ -141,7 +142,7 @@ def eval_batches(
         padding in the last batch, unreadable examples, and examples without a label. The labels of
         all these rows are zeros. All hosts get the same number of batches.
     """
-    options = (options or Options(**fields)).resolve(source)
+    options = dataclasses.replace(options or Options(), **fields).resolve(source)
     target = target or Classes(source, options)
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
     n = source.num_examples

@@ -50,7 +50,7 @@ _FieldsOfKinds: Any = dataclasses.make_dataclass(
 
 @dataclasses.dataclass(frozen=True)
 class Options(_FieldsOfKinds):
-    """Options for making batches of images; each is a field of a config's `data` group.
+    """The options of the input pipeline; each attribute is a field of a config's `data` group.
 
     The input kinds in `data.inputs` and the target kinds in `data.targets` add their own fields.
 
@@ -106,10 +106,10 @@ class Options(_FieldsOfKinds):
             and are not decoded.
         library: library whose JPEG decoder and rounding of crops apply: "vit_jax", "torchvision"
             (timm, open_clip) or "transformers", see `keras_vit.Preprocessing`; "" for that of the
-            weights.
+            weights, or "vit_jax" without weights.
         exif: "on" applies the EXIF orientation of photographs; "off" ignores it, as in `vit_jax`.
-            "auto" is "on" for "folder" and "list", and "off" for other datasets. True and False
-            also work.
+            "auto" is "on" for your own image files, such as "folder" and "list", and "off" for
+            other datasets. True and False also work.
         shuffle_buffer: number of encoded examples to keep in memory, over all hosts, for shuffling
             sources that cannot be read by index.
         prefetch: number of batches to prepare ahead.
@@ -143,39 +143,36 @@ class Options(_FieldsOfKinds):
     threads: int = 0
 
     def __post_init__(self):
-        switch = {"on": True, "true": True, "off": False, "false": False}
-        for field in ("flip", "exif"):  # the command line passes True and False as text
+        # The command line passes True and False as text. 1 and 0 are the keys True and False, too.
+        switch = {"on": True, "true": True, True: True, "off": False, "false": False, False: False}
+        for field in ("flip", "exif"):
             value = getattr(self, field)
-            object.__setattr__(self, field, switch.get(str(value).lower(), value))
+            key = value.lower() if isinstance(value, str) else value
+            object.__setattr__(self, field, switch.get(key, value))
         self._check_values()
         for kind in (*inputs.KINDS, *targets.TARGETS.values()):
             kind.check(self)
         self._check_resize_size()
-        if self.augreg != "none" and (self.randaugment_layers or self.mixup_alpha):
-            raise ValueError(
-                "`randaugment_layers` and `mixup_alpha` must be 0 if `augreg` is set, which "
-                f"replaces them. Received: augreg={self.augreg!r}, "
-                f"randaugment_layers={self.randaugment_layers}, mixup_alpha={self.mixup_alpha}"
-            )
+        self._check_augreg()
 
     def _check_values(self):
         """Raises a `ValueError` if a field has a value that it can never have."""
+        one_per_channel = f"() or {self.channels} numbers, one for each channel"
         rules = [
-            ("mean", len(self.mean) in (0, self.channels), "() or a number for each channel"),
-            ("std", len(self.std) in (0, self.channels), "() or a number for each channel"),
+            ("mean", len(self.mean) in (0, self.channels), one_per_channel),
+            ("std", len(self.std) in (0, self.channels), one_per_channel),
             ("std", min(self.std, default=1) > 0, "above 0"),
             ("max_megapixels", self.max_megapixels > 0, "above 0"),
         ]
         for field, values in _CHOICES.items():
-            choices = ", ".join(map(str, values))
+            choices = ", ".join(map(repr, values))
             rules.append((field, getattr(self, field) in values, f"one of {choices}"))
         for field, least in _LEAST.items():
             rules.append((field, getattr(self, field) >= least, f"{least} or more"))
         for field, holds, rule in rules:
             if not holds:
                 raise ValueError(
-                    f"`{field}` must be {rule}. Received: {field}={getattr(self, field)!r}, "
-                    f"channels={self.channels}"
+                    f"`{field}` must be {rule}. Received: {field}={getattr(self, field)!r}"
                 )
 
     def _check_resize_size(self):
@@ -187,6 +184,15 @@ class Options(_FieldsOfKinds):
                     "crop, such as 256 for 224 or 448 for 384. Received: "
                     f"resize_size={self.resize_size}, {crop}={getattr(self, crop)!r}"
                 )
+
+    def _check_augreg(self):
+        """Raises a `ValueError` if `augreg` would replace fields that are set."""
+        if self.augreg != "none" and (self.randaugment_layers or self.mixup_alpha):
+            raise ValueError(
+                "`randaugment_layers` and `mixup_alpha` must be 0 if `augreg` is set, which "
+                f"replaces them. Received: augreg={self.augreg!r}, "
+                f"randaugment_layers={self.randaugment_layers}, mixup_alpha={self.mixup_alpha}"
+            )
 
     @property
     def kind(self) -> inputs.FixedSize:
@@ -202,25 +208,16 @@ class Options(_FieldsOfKinds):
         """
         chosen = self.kind.resolve(self)
         is_small = 0 < chosen.image_size < _SMALL
-        defaults = {
-            "train_crop": "resize" if is_small else "inception",
-            "eval_crop": "resize",
-            "flip": "on",
-            "exif": "off",
-            **source.options,
-        }
-        if chosen.image_size and defaults["train_crop"] == defaults["eval_crop"] == "none":
-            defaults |= {"train_crop": "resize", "eval_crop": "resize"}
         changes: dict = {
             field: default
-            for field, default in defaults.items()
+            for field, default in _defaults_for(source, chosen.image_size, is_small).items()
             if getattr(chosen, field) == "auto"
         }
         if chosen.augreg != "none":
             names = ("randaugment_layers", "randaugment_magnitude", "mixup_alpha")
             changes |= {"augreg": "none", **dict(zip(names, LEVELS[chosen.augreg]))}
-        has_own_crops = bool(set(source.options) - {"exif"})
-        if is_small and changes.get("train_crop") == "resize" and not has_own_crops:
+        # Shift small images instead of cropping them, unless their source has a crop of its own.
+        if is_small and "train_crop" in changes and "train_crop" not in source.options:
             changes["shift"] = chosen.shift or chosen.image_size // 8
         if changes.get("randaugment_layers", chosen.randaugment_layers):
             changes["rounding"] = "uint8"
@@ -229,6 +226,8 @@ class Options(_FieldsOfKinds):
         resolved._check_randaugment(source, chosen.augreg)
         resolved._check_channels(source)
         return resolved
+
+    # The methods below require resolved options.
 
     def _check_size(self, source):
         """Raises a `ValueError` unless these resolved options give images of one size."""
@@ -290,8 +289,6 @@ class Options(_FieldsOfKinds):
                 "files can have 16. Received: bit_depth=16"
             )
 
-    # The methods below require resolved options.
-
     def image_shape(self, source: Source) -> tuple[int, ...]:
         """Returns the shape of an image in a batch, such as `(H, W, C)`."""
         return self.kind.shape(self, source)
@@ -325,10 +322,9 @@ class Options(_FieldsOfKinds):
     def model_preprocessing(self, source: Source) -> Preprocessing:
         """Returns the preprocessing that a model trained on a source needs for image files.
 
-        It expects white pixels of value 255. For image files with a `bit_depth` of 16, and for
-        arrays of other types than uint8, it expects 65,535. For example, uint8 arrays with values
-        from 0 to 16 correspond to 8-bit PNG files, and uint16 arrays correspond to 16-bit PNG
-        files.
+        White pixels of these files have the value 255, or 65,535 if the source has image files with
+        a `bit_depth` of 16 or arrays of other types than uint8. For example, uint8 arrays with
+        values from 0 to 16 correspond to 8-bit PNG files, and uint16 arrays to 16-bit PNG files.
         """
         stored_type = source.image_spec.dtype.name
         is_deep = self.bit_depth == 16 if source.is_encoded else stored_type != "uint8"
@@ -336,6 +332,21 @@ class Options(_FieldsOfKinds):
         return dataclasses.replace(
             self.preprocessing(source, white=2**bit_depth - 1), bit_depth=bit_depth
         )
+
+
+def _defaults_for(source, image_size, is_small):
+    """Returns the values that "auto" stands for."""
+    defaults = {
+        "train_crop": "resize" if is_small else "inception",
+        "eval_crop": "resize",
+        "flip": "on",
+        "exif": "off",
+        **source.options,
+    }
+    # A source of images of one size needs no crops, unless the images get another size.
+    if image_size and defaults["train_crop"] == defaults["eval_crop"] == "none":
+        defaults |= {"train_crop": "resize", "eval_crop": "resize"}
+    return defaults
 
 
 def _stored_shape(source):

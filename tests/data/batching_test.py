@@ -175,6 +175,7 @@ def test_mixup_partners_come_from_the_rolled_batch():
             "eval_crop": "resize_small_crop",
         },
         {"max_patches": 4, "patch_size": 2},
+        {"max_patches": 4, "patch_size": 2, "augreg": "light1"},
     ],
 )
 def test_resolved_options_do_not_change_again(fields):
@@ -183,6 +184,20 @@ def test_resolved_options_do_not_change_again(fields):
     for source in (arrays, files):
         options = data.Options(**fields).resolve(source)
         assert options.resolve(source) == options
+
+
+@pytest.mark.parametrize("make_batches", [data.train_batches, data.eval_batches])
+def test_fields_replace_those_of_options(make_batches):
+    options = data.Options(image_size=4, channels=3)
+    seed = {"seed": 0} if make_batches is data.train_batches else {}
+    batches = make_batches(numbered(), batch_size=2, options=options, image_size=6, **seed)
+    assert batches.element_spec[0].shape == (2, 6, 6, 3)
+
+
+@pytest.mark.parametrize("fields", [{"interpolation": "bicubic"}, {"rounding": "uint8"}])
+def test_naflex_refuses_other_ways_of_resizing(fields):
+    with pytest.raises(ValueError, match=f"only resized.*Received: {next(iter(fields))}="):
+        data.Options(max_patches=4, **fields).resolve(numbered())
 
 
 def test_unit_range_images_are_scaled_before_rounding():

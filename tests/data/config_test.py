@@ -74,8 +74,10 @@ def test_every_option_has_a_default_and_documentation():
     ("fields", "message"),
     [
         ({"num_classes": 3}, "Received: num_classes"),
-        ({"flip": "maybe"}, "'maybe'"),
-        ({"exif": "yes"}, "one of auto, on, off, True, False"),
+        ({"flip": "maybe"}, "Received: flip='maybe'$"),
+        ({"library": "timm"}, "one of '', 'vit_jax'"),
+        ({"mean": (1.0,)}, "3 numbers, one for each channel"),
+        ({"exif": "yes"}, "one of 'auto', 'on', 'off', True, False"),
         ({"train_crop": "inception"}, "image_size=0"),
     ],
 )
@@ -97,6 +99,14 @@ def test_model_preprocessing_matches_evaluation(fields, resize, crop_fraction, p
     expected = Preprocessing(resize=resize, crop_fraction=crop_fraction, exif=True)
     assert inputs.model_preprocessing() == expected
     assert inputs.image_shape == (6, 6, 3)
+
+
+@pytest.mark.parametrize(("value", "is_on"), [(1, True), (0, False), ("TRUE", True)])
+def test_switches_take_values_that_equal_true_or_false(value, is_on, photos):
+    fields = {"name": "folder", "path": str(photos), "image_size": 6, "exif": value, "flip": value}
+    inputs = data.from_config(fields, batch_size=2, seed=0)
+    assert inputs.test_options.exif is inputs.train_options.flip is is_on
+    assert inputs.model_preprocessing().exif is is_on
 
 
 def test_randaugment_of_small_values_stays_in_range():

@@ -1,5 +1,7 @@
 """Tests of training without a crop, and of the default crops of small images."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,17 @@ def test_small_images_are_shifted_by_default(fields, crop, shift, tmp_path):
     assert (inputs.train_options.train_crop, inputs.train_options.shift) == (crop, shift)
     assert inputs.test_options.eval_crop == "resize"
     assert f"train_crop {crop}, shift {shift}, flip on" in inputs.summary()
+
+
+@pytest.mark.parametrize(
+    ("options", "crop", "shift"),
+    [({}, "resize", 4), ({"flip": "off"}, "resize", 4), ({"train_crop": "resize"}, "resize", 0)],
+)
+def test_sources_without_a_crop_of_their_own_get_the_default_shift(options, crop, shift):
+    source = data.arrays(np.zeros((2, 8, 8, 3), np.uint8), [0, 0], ["a"])
+    source = dataclasses.replace(source, options=options)
+    resolved = data.Options(image_size=32).resolve(source)
+    assert (resolved.train_crop, resolved.shift) == (crop, shift)
 
 
 def test_digits_get_no_default_shift():

@@ -159,6 +159,15 @@ def test_offset_is_subtracted_from_the_classes():
     np.testing.assert_array_equal(decoded(target), expected)
 
 
+def test_offset_does_not_turn_classes_into_ignored_pixels():
+    mask = blocks(0)
+    stored = np.where(mask == 2, 256, mask)
+    for mask in (stored, png(stored, 16)):
+        target = target_of(mask, stored.shape, mask_offset=1)
+        assert decoded(target) is None
+        assert "classes 256" in target.problem_of(target.source.read(0))
+
+
 def test_colors_are_classes(tmp_path):
     table = tmp_path / "colors.txt"
     table.write_text("9 0 0 class 0\n0 0 0 ignored\n0 200 0 class 1\n")
@@ -187,6 +196,11 @@ def test_colors_are_classes(tmp_path):
     table.write_text("9 0 0 class 1\n0 200 0 class 0\n")
     with pytest.raises(ValueError, match="'class 1' in .* instead of 'class 0'"):
         colored(mask)
+    with pytest.raises(ValueError, match="must be from 0 to 254, and 0 with `mask_colors`"):
+        data.Options(mask_colors=str(table), mask_offset=1)
+    table.write_text("9 0 0 class 0\n0 200 0 class 1\n")
+    with pytest.raises(ValueError, match="`mask_colors` must be '' for masks"):
+        decoded(colored(mask))
 
 
 def test_verify_names_each_wrong_file(scenes):

@@ -30,6 +30,11 @@ def test_verify_finds_bad_and_rotated_files_duplicates_and_empty_classes(options
     assert report["empty_classes"] == ["dog"]
 
 
+def test_augmentation_does_not_matter(photos):
+    fields = {"augreg": "medium1", "randaugment_form": "original", "image_size": 224}
+    assert data.verify(data.folder(photos), **fields)["bad"] == []
+
+
 PNG = png(np.random.default_rng(0).integers(0, 256, (20, 28, 3)).astype(np.uint8))
 
 

@@ -1,4 +1,4 @@
-"""Input kinds: how images become the arrays of one shape in a batch.
+"""Input kinds: how stored images of different sizes become arrays of one shape, which form a batch.
 
 An input kind is a subclass of `FixedSize` in a file of this folder and a line in `KINDS`. It owns
 its fields of `config.data`, which become fields of `Options`.

@@ -44,14 +44,18 @@ class NaFlex(FixedSize):
         allowed["train_crop"] = ("auto", "resize", "inception")
         allowed["eval_crop"] = ("auto", "resize")
         allowed["augreg"] = [level for level, (_, _, mixup) in LEVELS.items() if not mixup]
+        allowed["interpolation"] = ("", "bilinear")
+        # RandAugment, which needs integers, has set `rounding` in resolved options.
+        allowed["rounding"] = ("float", "uint8") if options.randaugment_layers else ("float",)
         chosen = {name: getattr(options, name) for name in allowed}
         wrong = [
             f"{name}={value!r}" for name, value in chosen.items() if value not in allowed[name]
         ]
         if wrong:
             raise ValueError(
-                "With `max_patches` (NaFlex), images (or inception crops) are only resized. "
-                f"Leave these fields at their defaults. Received: {', '.join(wrong)}"
+                "With `max_patches` (NaFlex), images (or inception crops) are only resized, with "
+                "bilinear interpolation and without rounding. Leave these fields at their "
+                f"defaults. Received: {', '.join(wrong)}"
             )
         train_crop = "resize" if options.train_crop == "auto" else options.train_crop
         return dataclasses.replace(options, train_crop=train_crop, eval_crop="resize")

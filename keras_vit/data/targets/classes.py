@@ -83,13 +83,14 @@ class Classes(Target):
     def decode(self, example):
         label = example["label"]
         in_range = tf.reduce_all((label >= 0) & (label < self.classes))
-        rows = tf.one_hot(label, self.classes)
+        target = tf.one_hot(label, self.classes)
         weight = tf.cast(in_range, tf.float32)
-        if rows.shape.rank == 2:
-            rows = tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0) * weight
+        if target.shape.rank == 2:  # a row for each correct class
+            # Add a row of zeros, because an empty label has no rows and so no maximum.
+            target = tf.reduce_max(tf.pad(target, [[0, 1], [0, 0]]), 0) * weight
             if not self.empty_is_negative:
                 weight *= tf.cast(tf.size(label) > 0, tf.float32)
-        return rows, weight, in_range
+        return target, weight, in_range
 
     def for_training(self, targets):
         """Distributes `label_smoothing` of each row over all classes; a row without a positive
@@ -113,27 +114,29 @@ class Classes(Target):
     def index_at(self, position, seed):
         if not self.options.sampling:
             return super().index_at(position, seed)
-        return order.balanced_index_at(position, self._members(), seed)
+        self._class_counts()
+        members = [self.source.members_of(label) for label in range(self.classes)]
+        return order.balanced_index_at(position, members, seed)
 
     def _class_weights(self):
         """Returns the weight of each class."""
         if self.options.class_weights == "balanced":
-            counts = [len(indices) for indices in self._members()]
-            return np.sum(counts) / (len(counts) * np.array(counts))
+            counts = self._class_counts()
+            return np.sum(counts) / (self.classes * counts)
         return class_weights.read(self.options.class_weights, self.source.class_names)
 
-    def _members(self):
-        """Returns the indices of the examples of each class."""
+    def _class_counts(self):
+        """Returns the number of examples of each class; raises a `ValueError` if it is unknown, or
+        0 for a class."""
         if self.source.labels is None:
             raise ValueError(
                 '"balanced" needs the labels of all images before training, which TFRecords and '
                 "TFDS do not give; `class_weights` can be a file. Received: "
                 f"class_weights={self.options.class_weights!r}, sampling={self.options.sampling!r}"
             )
-        members = [self.source.members_of(label) for label in range(self.classes)]
-        if empty := [self.source.class_names[i] for i, part in enumerate(members) if not len(part)]:
+        if empty := _classes_without_examples(self.source):
             raise ValueError(f"Every class must have images. Received: no images of {empty[:10]}")
-        return members
+        return self.source.class_counts()
 
     def mix(self, targets, partners, share):
         return share * targets + (1.0 - share) * partners
@@ -149,7 +152,7 @@ class Classes(Target):
                 "can be balanced. Received: sampling='balanced'"
             )
         if self.options.sampling:
-            self._members()  # raises an error if the labels are unknown or a class is empty
+            self._class_counts()  # raises an error if the labels are unknown or a class is empty
         if self.options.class_weights:
             self._class_weights()  # raises an error for an invalid file, too
 
@@ -170,6 +173,7 @@ class Classes(Target):
 
     def title(self, target):
         """Returns up to three classes, with their shares unless they are 1."""
+        # Leave out classes that have only a share of the label smoothing.
         best = [i for i in np.argsort(-target) if target[i] > 0.5 / len(target)][:3]
         shares = [f"{self.source.class_names[i]} {target[i]:.2f}" for i in best]
         return "\n".join(share.removesuffix(" 1.00") for share in shares)
@@ -188,7 +192,7 @@ def check_splits(train: "Source", test: "Source") -> None:
         only_train = sorted(set(train.class_names) - set(test.class_names))
         only_test = sorted(set(test.class_names) - set(train.class_names))
         raise ValueError(
-            "The training and test splits must have the same classes. "
+            "The training and test splits must have the same classes in the same order. "
             f"Received: only in train={only_train[:10]}, only in test={only_test[:10]}"
         )
     missing_train = _classes_without_examples(train)
@@ -196,13 +200,13 @@ def check_splits(train: "Source", test: "Source") -> None:
     if missing_train:
         raise ValueError(
             "Every class must have examples in the training split. Integer labels start at 0; the "
-            "folder of a class must not be empty; a class with few images of several classes needs "
-            "another split_seed, or fewer folds. Received: no examples of "
+            "folder of a class must not be empty; if images may have several classes, a rare class "
+            "may need another split_seed, or fewer folds. Received: no examples of "
             f"{missing_train[:10]}"
         )
     if missing_test:
         log.warning(
-            "%d classes have no examples in the test split (for a folder, try another test_share "
+            "classes without examples in the test split: %d (for a folder, try another test_share "
             "or split_seed, or subfolders `train` and `test`): %s",
             len(missing_test),
             missing_test[:10],

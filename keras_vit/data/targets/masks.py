@@ -28,7 +28,7 @@ class Masks(PixelValues):
             ignored.
         mask_colors: path of a text file with a line "R G B NAME" per class, in the order of the
             class numbers, for masks that store colors. Colors of lines with the name "ignored" do
-            not count; all other colors in a mask are errors.
+            not count; all other colors in a mask are errors. Requires a `mask_offset` of 0.
     """
 
     defaults: ClassVar = {"mask_offset": 0, "mask_colors": ""}
@@ -55,20 +55,31 @@ class Masks(PixelValues):
 
     @staticmethod
     def check(options):
-        if not 0 <= options.mask_offset < IGNORED:
+        if not 0 <= options.mask_offset < (1 if options.mask_colors else IGNORED):
             raise ValueError(
-                f"`mask_offset` must be from 0 to 254. Received: mask_offset={options.mask_offset}"
+                "`mask_offset` must be from 0 to 254, and 0 with `mask_colors`, whose lines are "
+                f"the classes. Received: mask_offset={options.mask_offset}, "
+                f"mask_colors={options.mask_colors!r}"
             )
 
     def values(self, example):
         mask = example["mask"]
         if mask.dtype == tf.string:
             mask = self._decoded(mask)
+        elif self._colors is not None:
+            raise ValueError(
+                "`mask_colors` must be '' for masks that are stored as class numbers. Received: "
+                f"mask_colors={self.options.mask_colors!r}"
+            )
         mask = tf.cast(mask, tf.int32)
         mask = mask[..., 0] if mask.shape.rank == 3 else mask
         offset = self.options.mask_offset
+        if not offset:
+            return mask
         has_class = (mask >= offset) & (mask != IGNORED)
-        return tf.where(has_class, mask - offset, IGNORED) if offset else mask
+        # The class 255 + offset, which no source has, stays invalid instead of becoming 255.
+        classes = tf.where(mask == IGNORED + offset, mask, mask - offset)
+        return tf.where(has_class, classes, IGNORED)
 
     def are_valid(self, values):
         return tf.reduce_all((values >= 0) & (values < self.classes) | (values == IGNORED))

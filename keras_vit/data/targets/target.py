@@ -47,10 +47,10 @@ class Target:
         self.options = options
         wrong = [name for name in self.refused if getattr(options, name, 0)]
         if wrong:
-            received = ", ".join(f"{name}={getattr(options, name)}" for name in wrong)
+            received = ", ".join(f"{name}={getattr(options, name)!r}" for name in wrong)
             raise ValueError(
-                f"{', '.join(wrong)} must not be set for a task that does not learn from classes; "
-                f"augreg may also set mixup_alpha. Received: {received}"
+                f"{', '.join(wrong)} must not be set, because the targets of the task do not allow "
+                f"it; augreg sets randaugment_layers and mixup_alpha. Received: {received}"
             )
 
     @staticmethod
