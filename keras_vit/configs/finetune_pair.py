@@ -14,14 +14,19 @@ from ml_collections import ConfigDict
 from keras_vit import data, recipes
 from keras_vit.recipes.image_text import image_text
 
-_CHOICES = {"loss": "sigmoid", "length": 64, "size": 224}
+_CHOICES = {"loss": "sigmoid", "length": "64", "size": "224"}
 
 
 def get_config(request="google/siglip2-base-patch16-224"):
     weights, *words = request.split(",")
-    choices = {**_CHOICES, **dict(word.partition("=")[::2] for word in words)}
-    if set(choices) != set(_CHOICES):
-        raise ValueError(f"The choices are {', '.join(_CHOICES)}. Received: {request!r}")
+    given = dict(word.partition("=")[::2] for word in words)
+    choices = {**_CHOICES, **given}
+    has_numbers = choices["length"].isdecimal() and choices["size"].isdecimal()
+    if not weights or len(given) < len(words) or len(choices) > len(_CHOICES) or not has_numbers:
+        raise ValueError(
+            "The config takes the source of a pair and at most one each of loss=NAME, "
+            f"length=NUMBER and size=NUMBER. Received: {request!r}"
+        )
     recipe = image_text(
         f"fine-tuning of {weights}, ours",
         weights=weights,

@@ -29,11 +29,10 @@ def get_config(request=""):
     if task not in _BEST:
         raise ValueError(f"`task` must be one of {', '.join(_BEST)}. Received: task={task!r}")
     head = choices.get("head", "dpt" if task == "depth" else "linear")
-    patch_size = families.model_fields(model).get("patch_size", 16)
-    resolution = choices.get("resolution", 28 * patch_size)
+    architecture = families.model_config(model)
+    resolution = choices.get("resolution", 28 * architecture["model"].get("patch_size", 16))
     name, path = name_and_path(dataset)
     name = "depth" if task == "depth" and name in _SOURCES else _SOURCES.get(name, name)
-    architecture = families.model_config(model)
     return ConfigDict(
         recipes.defaults(
             recipe=f"{task} with {model} on {dataset}: ours, not the paper's",

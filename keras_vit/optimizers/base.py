@@ -197,12 +197,18 @@ def layerwise_multipliers(variables, layer_decay):
     if layer_decay == 1:
         return [1.0] * len(variables)
     blocks = [re.search(r"(?:^|/)encoderblock_(\d+)/", variable.path) for variable in variables]
-    last = max((int(block[1]) for block in blocks if block), default=-1)
-    if last < 0:
+    numbers = [int(block[1]) for block in blocks if block]
+    if not numbers:
         raise ValueError(
             "`layer_decay` must be 1 unless the model has trainable variables in layers named "
             f"encoderblock_0, encoderblock_1 and so on. Received: layer_decay={layer_decay}"
         )
+    if numbers != sorted(numbers):
+        raise ValueError(
+            "`layer_decay` must be 1 for a model with two trained towers, because the distance of "
+            f"a layer from the head is not known. Received: layer_decay={layer_decay}"
+        )
+    last = numbers[-1]
     multipliers = []
     depth = 0
     # Variables are in model order: the embedding, before the first block, has depth 0, and the

@@ -76,16 +76,17 @@ def load_checkpoint(
             "The run has no checkpoint yet. Resume it with the command in its command.json. "
             f"Received: workdir={folder}"
         )
-    config.update(strategy="default", shard="", tpu_address="")
-    engine = choose_engine(config)
+    on_one_device = config.copy_and_resolve_references()
+    on_one_device.update(strategy="default", shard="", tpu_address="")
+    engine = choose_engine(on_one_device)
     checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
-    task = tasks.get(config)
-    with global_state(config):
+    task = tasks.get(on_one_device)
+    with global_state(on_one_device):
         stored = read_model(folder)
         task.facts_of_weights.update(stored["weights"])
         inputs = data.InputPipeline.from_description(stored["inputs"])
         total_steps = validation.total_steps(config, inputs.train.num_examples)
-        engine.build(config, task, inputs, total_steps)
+        engine.build(on_one_device, task, inputs, total_steps)
     # A finished run has evaluated and exported its last model, unless it exports the best one.
     is_finished = steps[-1] >= total_steps or files.exists(folder / "results.json")
     step, which = _chosen_step(checkpoints, steps, not is_finished or exports_best(config))

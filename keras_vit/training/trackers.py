@@ -7,6 +7,7 @@ import os
 import re
 
 from keras_vit import files, terminal
+from keras_vit.training import preemption
 
 
 def _start_mlflow(name, config, run_id):
@@ -85,6 +86,8 @@ class Tracker:
     def _printed_errors(self):
         try:
             yield
+        except preemption.Preempted:  # a signal that arrived while the tracker was working
+            raise
         except Exception as error:
             self._works = False
             self._print(

@@ -55,7 +55,8 @@ def validate_config(config, num_devices):
             f"{config.accumulate_steps} micro-batches. Received: batch_size={config.batch_size}, "
             f"accumulate_steps={config.accumulate_steps}"
         )
-    if (config.total_steps > 0) == (config.total_epochs > 0) or config.total_epochs == math.inf:
+    lengths = (config.total_steps, config.total_epochs)
+    if min(lengths) != 0 or not 0 < max(lengths) < math.inf:  # also rejects NaN
         raise ValueError(
             "One of `total_steps` and `total_epochs` must be positive and finite, and the other "
             f"must be 0. Received: total_steps={config.total_steps}, "

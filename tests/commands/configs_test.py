@@ -234,6 +234,22 @@ def test_flags_for_all_fields_reproduce_the_config(file, request_):
     assert _parse(file, request_, overrides) == config
 
 
+@pytest.mark.parametrize(
+    "choices", [",lenght=77", ",length", ",length=long", ",length=64,length=77", ","]
+)
+def test_finetune_pair_rejects_choices_that_it_cannot_follow(choices):
+    with pytest.raises(ValueError, match=f"at most one each of loss.*Received: 'a/pair{choices}'"):
+        get_config("finetune_pair", f"a/pair{choices}")
+    with pytest.raises(ValueError, match="the source of a pair"):
+        get_config("finetune_pair", ",loss=softmax")
+
+
+@pytest.mark.parametrize("file", ["segment", "distill", "small_data"])
+def test_config_takes_the_name_of_a_class(file):
+    config = get_config(file, "VisionTransformer,folder")
+    assert config.architecture == "VisionTransformer"
+
+
 def test_fine_tuning_follows_the_dataset_and_the_published_weights():
     cropped = get_config("finetune", "ViT-S/16,vtab/dtd")
     uncropped = get_config("finetune", "ViT-B/16,vtab/clevr_count")

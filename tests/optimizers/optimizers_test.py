@@ -1,9 +1,12 @@
+import types
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_vit import VisionTransformer, optimizers
+from keras_vit.optimizers.base import layerwise_multipliers
 
 from ..shared import SIZES, random_images, to_numpy
 
@@ -117,6 +120,14 @@ def test_layer_decay_scales_rate_by_depth(name):
     for variable, old in zip(variables, before):
         rate = rates[variable.path.split("/")[0]]
         np.testing.assert_allclose(old - to_numpy(variable), rate, rtol=1e-4, err_msg=variable.path)
+
+
+def test_layer_decay_refuses_two_towers():
+    paths = ["encoderblock_0/kernel", "encoderblock_1/kernel", "token_embedding/embeddings"]
+    variables = [types.SimpleNamespace(path=path) for path in (*paths, *paths)]
+    assert layerwise_multipliers(variables[:3], 0.5) == [0.25, 0.5, 1.0]
+    with pytest.raises(ValueError, match="must be 1 for a model with two trained towers"):
+        layerwise_multipliers(variables, 0.5)
 
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)

@@ -1,3 +1,5 @@
+import os
+import signal
 import sys
 import types
 
@@ -13,6 +15,7 @@ from keras_vit.training.metrics import (
     read_metrics,
     write_evaluation,
 )
+from keras_vit.training.preemption import Preempted, raise_on_stop_signals
 from keras_vit.training.progress import Progress
 
 COLUMNS = ("loss", "grad_norm")
@@ -222,6 +225,16 @@ def test_tracker_that_fails_prints_one_line(broken, tmp_path, monkeypatch):
     tracker.close()
     assert "mlflow failed" in lines[-1] and broken in lines[-1]
     assert len(lines) == 1 + (broken != "start_run")
+
+
+def test_stop_signal_during_a_call_of_the_tracker_stops_the_run(tmp_path, monkeypatch):
+    mlflow = _fake("mlflow", [])
+    mlflow.log_metrics = lambda values, step: os.kill(os.getpid(), signal.SIGTERM)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    (tmp_path / "config.json").write_text("{}")
+    tracker = trackers.Tracker("mlflow", types.SimpleNamespace(path=tmp_path), print)
+    with pytest.raises(Preempted, match="SIGTERM"), raise_on_stop_signals("the final evaluation"):
+        tracker.write(5, {"test/loss": 0.5})
 
 
 def test_tracker_must_be_known_and_installed(monkeypatch):

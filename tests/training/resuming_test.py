@@ -224,5 +224,6 @@ def test_early_stop_can_export_the_last_model(tmp_path):
     step = last.metrics["train/model_step"]
     assert step == max(finished_steps(folder / "checkpoints")) < small_run.STEPS
     (folder / "results.json").write_text("{}")  # as `keras-vit train` marks finished runs
-    result, _ = training.load_checkpoint(folder, lambda line: None)
+    result, config = training.load_checkpoint(folder, lambda line: None)
     assert_same_weights(result.model, last.model)
+    assert config == training.read_config(folder) and config.strategy == "auto"

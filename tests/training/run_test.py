@@ -111,6 +111,8 @@ def test_out_of_memory_error_suggests_three_settings(monkeypatch):
         ({"early_stop_evals": 2, "eval_every_steps": 0}, "requires `eval_every_steps`"),
         ({"ema_decay": 1.0}, r"`ema_decay` must be in \[0, 1\)"),
         ({"total_epochs": 1.0}, "One of `total_steps` and `total_epochs`"),
+        ({"total_epochs": -1.0}, "One of `total_steps` and `total_epochs`"),
+        ({"total_steps": -1, "total_epochs": 1.0}, "One of `total_steps` and `total_epochs`"),
         ({"loss": "hinge"}, "`loss` must be one of"),
         ({"task": "detection"}, "`task` must be one of"),
         ({"schedule": {"warmup_steps": 11}}, "schedule.warmup_steps=11, total_steps=11"),

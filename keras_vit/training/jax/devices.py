@@ -31,6 +31,8 @@ def choose_mesh(name="auto", tpu_address=""):
         _join(*workers())
     try:
         devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+        if name == "default":
+            devices = jax.local_devices()[:1]  # the first of all may be that of another host
     except RuntimeError as error:
         raise ValueError(
             f"JAX cannot use its devices ({first_line(error)}). Received: strategy={name!r}"
@@ -42,7 +44,7 @@ def choose_mesh(name="auto", tpu_address=""):
             f'install "keras_vit[cpu,jax-{platform}]" on a machine with a {platform.upper()}. '
             f"Received: strategy={name!r}"
         )
-    return jax.sharding.Mesh(np.array(devices[:1] if name == "default" else devices), (AXIS,))
+    return jax.sharding.Mesh(np.array(devices), (AXIS,))
 
 
 def _join(count, index, address):

@@ -19,6 +19,12 @@ def test_mesh_has_all_devices_or_one():
     assert choose_mesh("default").shape == {devices.AXIS: 1}
 
 
+def test_default_device_is_local(monkeypatch):
+    local = jax.devices()[2:]  # as on the second of two hosts
+    monkeypatch.setattr(jax, "local_devices", lambda: local)
+    assert list(choose_mesh("default").devices) == local[:1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
