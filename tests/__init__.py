@@ -1,1 +1,2 @@
-"""Makes `tests` this folder, also where a dependency (tf2onnx) installs a folder of that name."""
+"""Makes `import tests` find this folder, even if a dependency (tf2onnx) has installed a package of
+that name."""

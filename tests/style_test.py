@@ -1,4 +1,4 @@
-"""The code passes ruff, and tests share constants."""
+"""The code passes ruff and mypy, and tests share constants."""
 
 import subprocess
 import sys
@@ -16,6 +16,13 @@ def test_ruff_passes(command):
         capture_output=True,
         text=True,
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.full
+def test_mypy_passes(tmp_path):
+    command = [sys.executable, "-m", "mypy", "--no-incremental", "--cache-dir", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
