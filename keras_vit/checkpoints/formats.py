@@ -63,7 +63,7 @@ def open_checkpoint(path, subtree="", num_heads=None, dialects=None):
         config = read("config.json")
         dialect, prefix = _find_dialect(file.arrays, subtree, read, path, dialects)
         own_config = read(dialect.config)
-        stated = _parse_comment(file.comment).over(_facts_of(dialect, own_config, path))
+        stated = _parse_comment(file.comment, path).over(_facts_of(dialect, own_config, path))
         stated = stated.over(_preprocessing_of(dialect, path))
         facts = stated.over(dialect.facts)
         if dialect.layout == "pytorch" and facts.preprocessing is not None:
@@ -174,7 +174,7 @@ def _place_positions(weights, facts):
 
     def fits(rows):
         """Returns whether this number of positions fits the grid."""
-        return rows > 0 and source_grid(rows, tokens, (0, 0), grid, facts.class_row) is not None
+        return source_grid(rows, tokens, (0, 0), grid, facts.class_row) is not None
 
     registers = weights.get("register_tokens")
     extra = registers.shape[1] if registers is not None and len(registers.shape) == 3 else 0
@@ -202,12 +202,12 @@ def _add_positions_to_registers(weights, class_tokens):
 
 @contextlib.contextmanager
 def _reading(name, path):
-    """Converts errors in the block to a `ValueError` that names the JSON file."""
+    """Converts errors in the block to a `ValueError` that names the JSON file or zip comment."""
     try:
         yield
     except Exception as error:
         raise ValueError(
-            f"The {name} next to the weights is invalid: {error}. Received: {path}"
+            f"The {name} of the weights is invalid: {error}. Received: {path}"
         ) from error
 
 
@@ -282,19 +282,20 @@ def _preprocessing_of(dialect, path):
         return Facts(preprocessing=fields)
 
 
-def _parse_comment(comment):
+def _parse_comment(comment, path):
     """Returns the facts in a zip comment; none if the comment is not from keras_vit."""
     if not comment.startswith(COMMENT):
         return Facts()
-    stored = json.loads(comment.removeprefix(COMMENT))
-    arguments = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in stored.get("arguments", {}).items()
-    }
-    facts = {**arguments, **stored, "arguments": arguments}
-    if "grid" in facts:
-        facts["grid"] = tuple(map(int, facts["grid"]))
-    if "preprocessing" in facts:
-        facts["preprocessing"] = Preprocessing.from_config(facts["preprocessing"]).to_config()
-    known = {field.name for field in dataclasses.fields(Facts)}
-    return Facts(**{name: facts[name] for name in facts.keys() & known})
+    with _reading("zip comment", path):
+        stored = json.loads(comment.removeprefix(COMMENT))
+        arguments = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in stored.get("arguments", {}).items()
+        }
+        facts = {**arguments, **stored, "arguments": arguments}
+        if "grid" in facts:
+            facts["grid"] = tuple(map(int, facts["grid"]))
+        if "preprocessing" in facts:
+            facts["preprocessing"] = Preprocessing.from_config(facts["preprocessing"]).to_config()
+        known = {field.name for field in dataclasses.fields(Facts)}
+        return Facts(**{name: facts[name] for name in facts.keys() & known})

@@ -58,7 +58,7 @@ def fetch(repository):
         raise ConnectionError(
             "No such local folder exists, and the model could not be downloaded "
             f"({first_line(error)}). Without network access, copy the model's model.safetensors "
-            f"and config.json to {place}, or copy them to another folder and pass the path of this "
+            f"and .json files to {place}, or copy them to another folder and pass the path of this "
             f"folder. Received: {repository}"
         ) from error
     if weights is None:

@@ -103,22 +103,24 @@ def find_preprocessing(
         source: a name of published weights, a path, a repository on the Hugging Face Hub, or a URL,
             as for `load`.
         input_shape, **sizes: arguments of the model, as for `find_published`; they select the file
-            of a collection. Without `sizes`, the result is None if the files of the collection
-            differ in their preprocessing.
+            of a collection, or the size of the model in a repository. Without `sizes`, the result
+            is None if the files of the collection differ in their preprocessing.
 
     Raises:
         ValueError: the source does not exist, or the file is damaged or not supported.
         ConnectionError: the file could not be downloaded.
     """
+    names = registry.find_sizes(sizes)
     if published.is_name(source):
         found = published.entries_of(source)
         if sizes and not published.file_name(source):
-            found = [published.find(source, registry.find_sizes(sizes), input_shape[0])]
+            found = [published.find(source, names, input_shape[0])]
         known = [entry.preprocessing for entry in found]
     else:
-        resolved = published.resolve(source)
-        with open_checkpoint(resolved.path, resolved.subtree) as checkpoint:
-            known = [checkpoint.facts.preprocessing]
+        path, subtree, entry = published.resolve(source, names)
+        with open_checkpoint(path, subtree) as checkpoint:
+            # As in `load`, the table of published files replaces missing JSON files.
+            known = [checkpoint.facts.preprocessing or (entry and entry.preprocessing)]
     first, *others = known or [None]
     is_known = first is not None and all(other == first for other in others)
     return Preprocessing.from_config(dict(first)) if is_known else None

@@ -263,7 +263,7 @@ class LoadPlan:
 
         Returns None if the shapes do not match.
         """
-        if len(old_shape) != 3 or old_shape[2] != shape[2]:
+        if len(old_shape) != 3 or old_shape[0] != 1 or old_shape[2] != shape[2]:
             return None
         # Embeddings of one axis have no class token row.
         if name.endswith(("/x_embedding", "/y_embedding")):
@@ -274,7 +274,7 @@ class LoadPlan:
         # Find both grids, and the class token rows that are dropped or new.
         new_grid = tuple(self.model.grid)
         found = self._file_grid(name)
-        if found is None or old_shape[0] != 1:
+        if found is None:
             return None
         old_grid, file_rows = found
         model_rows = shape[1] - math.prod(new_grid)

@@ -46,11 +46,11 @@ def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class
     if known_grid is not None:
         candidates = [(tuple(known_grid), rows) for rows in row_counts]
     else:
-        sides = [math.isqrt(num_positions - rows) for rows in row_counts]
+        sides = [math.isqrt(max(num_positions - rows, 0)) for rows in row_counts]
         candidates = [((side, side), rows) for side, rows in zip(sides, row_counts)]
         candidates[1:1] = [(tuple(target_grid), rows) for rows in row_counts]
     for grid, rows in candidates:
-        if math.prod(grid) + rows == num_positions:
+        if 0 < math.prod(grid) == num_positions - rows:
             return grid, rows
     return None
 

@@ -146,9 +146,11 @@ def find(source, sizes=(), resolution=None):
     the first file.
     """
     named = is_name(source)
-    entries = entries_of(source) if named else published_files()
-    if not named:
-        entries = [entry for entry in entries if entry.url == hub.URL + os.fspath(source)]
+    if named:
+        entries = entries_of(source)
+    else:
+        url = hub.URL + os.fspath(source)
+        entries = [entry for entry in published_files() if entry.url == url]
     found = [entry for entry in entries if entry.model in sizes]
     if named and not found:
         content = f"The file contains a {entries[0].model}. " if file_name(source) else ""

@@ -23,7 +23,7 @@ class _Vocabulary(NamedTuple):
 
     sizes: tuple[int, ...]  # without and with added tokens
     id_of: Callable[[str], int | None]
-    encode: Callable[[Sequence[str]], list[list[int]]]
+    encode: Callable[[list[str]], list[list[int]]]
     decode: Callable[[list[int]], str]
 
 
@@ -189,7 +189,5 @@ def _read_sentencepiece(path):
         number = processor.piece_to_id(piece)
         return None if number == processor.unk_id() else number
 
-    def encode(texts):
-        return processor.encode(list(texts))
-
-    return _Vocabulary((processor.get_piece_size(),), id_of, encode, processor.decode)
+    sizes = (processor.get_piece_size(),)
+    return _Vocabulary(sizes, id_of, processor.encode, processor.decode)

@@ -36,8 +36,8 @@ def _verdict(check):
         if fitting > check.batch_size_per_device:
             verdict += f"; up to {fitting} images per device fit"
         return verdict + ("; larger batches were not tried" if fitting >= MOST_IMAGES else "")
-    needed = format_bytes(check.memory_bytes) if check.memory_bytes else "more"
-    verdict = f"does not fit: needs {needed} of {limit} per device"
+    needed = f"{format_bytes(check.memory_bytes)} of" if check.memory_bytes else "more than"
+    verdict = f"does not fit: needs {needed} {limit} per device"
     if not fitting:
         parts = check.accumulate_steps
         least = "1 image fits" if parts == 1 else f"{parts} images fit"

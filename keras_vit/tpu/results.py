@@ -70,8 +70,9 @@ class Check:
 
     @property
     def memory_bytes(self) -> int:
-        """HBM used by the larger of the two steps, in bytes."""
-        return max(self.train.memory_bytes, self.evaluation.memory_bytes)
+        """HBM that the larger of the two steps needs, in bytes; 0 if unknown."""
+        larger = max(self.train.memory_bytes, self.evaluation.memory_bytes)
+        return larger if self.fits or larger > self.memory_limit_bytes else 0
 
     @property
     def flops(self) -> float:

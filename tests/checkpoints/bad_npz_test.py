@@ -1,6 +1,7 @@
 """Tests of the errors for damaged and malformed .npz files, and for files of other models."""
 
 import json
+import re
 import struct
 import zipfile
 
@@ -83,6 +84,12 @@ def test_rejects_missing_array(tmp_path):
 def test_rejects_wrong_shape(write_changed):
     path = write_changed("embedding/bias", np.zeros((64, 1), "float32"))
     assert_rejected(path, r"'embedding/bias'.*\(64,\)")
+
+
+@pytest.mark.parametrize("shape", [(17, 64), (2, 17, 64)], ids=str)
+def test_rejects_wrong_shape_of_positions(shape, write_changed):
+    path = write_changed(POSITIONS, np.zeros(shape, "float32"))
+    assert_rejected(path, re.escape(f"{POSITIONS!r} in the checkpoint must be (1, 17, 64)"))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "complex64"])
@@ -199,6 +206,17 @@ def test_block_number_does_not_set_the_number_of_layers(number, write_changed):
         keras_vit.from_pretrained(path)
     shapes = {"block1/unit99999999/conv1/kernel": (1,), f"block{number}/unit01/x": (1,)}
     assert stages(shapes) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "facts", ["{", "[]", '{"grid": 4}', '{"preprocessing": {"mean": 0}}'], ids=str
+)
+def test_rejects_damaged_comment(facts, tmp_path):
+    path = tmp_path / "model.npz"
+    path.write_bytes(VIT_TOKEN.read_bytes())
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = b"keras_vit " + facts.encode()
+    assert_rejected(path, "The zip comment of the weights is invalid")
 
 
 def test_comment_does_not_set_the_number_of_layers(tmp_path):

@@ -12,8 +12,10 @@ from safetensors.numpy import save_file
 import keras_vit
 from keras_vit import checkpoints, families
 from keras_vit.checkpoints import published
+from keras_vit.families.shared import timm_row
 
 from ..families.golden_cases import read_case, read_outputs, write_case
+from ..shared import GOLDEN, GOLDEN_SIZES
 
 pytestmark = pytest.mark.one_backend
 
@@ -189,6 +191,19 @@ def test_constructor_loads_a_repository(source, published_repository):
     assert model.output_shape == (None, 24)
     assert model.preprocessing.crop_fraction == 224 / 256
     assert_matches_reference(model, "dinov2")
+
+
+def test_published_preprocessing_replaces_missing_json_files(hub, monkeypatch):
+    folder = hub.folder / "timm" / "tiny"
+    folder.mkdir(parents=True)
+    shutil.copy(GOLDEN / "timm_token.safetensors", folder / "model.safetensors")
+    size = {**GOLDEN_SIZES, "exact_gelu": True, "input_shape": (32, 32, 3)}
+    monkeypatch.setitem(families.vit.FAMILY.sizes, "Tiny", size)
+    entry = timm_row("tiny", "tiny", "Tiny", 10, 32)
+    monkeypatch.setattr(published, "published_files", lambda: [entry])
+    model = keras_vit.VisionTransformer(**size, weights="timm/tiny")
+    assert model.preprocessing.crop_fraction == 0.9
+    assert checkpoints.find_preprocessing("timm/tiny", **size) == model.preprocessing
 
 
 def test_mirror_takes_precedence_over_the_hub(hub, create_repository, tmp_path, monkeypatch):

@@ -25,6 +25,8 @@ pytestmark = pytest.mark.one_backend  # positions are resampled in numpy
         (17, True, (2, 8), (2, 8), ((2, 8), True)),
         (24, False, (5, 5), None, None),
         (17, True, (4, 4), (3, 5), None),
+        (1, True, (4, 4), None, ((1, 1), False)),
+        (0, True, (4, 4), None, None),
     ],
 )
 def test_source_grid_is_inferred(rows, token, target, given, expected):

@@ -7,7 +7,8 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.position_embeddings import resample, resample_axis
 
-from ..shared import TWO_LAYERS, assert_same_weights, randomize
+from ..shared import TWO_LAYERS, assert_same_weights, randomize, read_arrays
+from .helpers import assert_rejected
 
 pytestmark = pytest.mark.one_backend
 
@@ -79,6 +80,16 @@ def test_position_variants_are_resampled(variant, tmp_path):
         else:
             expected = old
         np.testing.assert_allclose(new, expected, err_msg=new.path)
+
+
+def test_rejects_positions_of_several_images(tmp_path):
+    model = build(**LEARNED_2D)
+    path = tmp_path / "model.npz"
+    checkpoints.save(model, path)
+    arrays = read_arrays(path)
+    name = "Transformer/posembed_input/x_embedding"
+    np.savez(path, **{**arrays, name: arrays[name].repeat(2, axis=0)})
+    assert_rejected(path, f"{name}' in the checkpoint must be ", model)
 
 
 def test_relative_positions_require_the_same_grid(tmp_path):

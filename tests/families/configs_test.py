@@ -117,7 +117,7 @@ def test_published_num_heads_require_the_same_pooling():
         # Values of a wrong type
         ("dinov2", {"num_attention_heads": "3"}, "number of attention heads must be"),
         ("dinov2", {"layer_norm_eps": "small"}, "must be a positive number"),
-        ("dinov3", {"rope_theta": [1]}, "config.json next to the weights is invalid"),
+        ("dinov3", {"rope_theta": [1]}, "config.json of the weights is invalid"),
         ("clip", {"vision_config": None}, "`vision_config` must be a JSON object"),
     ],
 )

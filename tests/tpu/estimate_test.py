@@ -16,6 +16,9 @@ tensorflow_only = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="requires the TensorFlow backend"
 )
 
+DEVICES = 8  # of each of the slices "v2:2x2" and "v3:2x2"
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: out of memory"
+
 
 class _FakePrograms(Programs):
     """Fake programs. The state takes 1 GiB, and each image 1 GiB of activations, or 0.5 GiB with
@@ -35,9 +38,7 @@ class _FakePrograms(Programs):
         images = batch_size / self._devices / accumulate_steps
         activations = int(self._gib_per_image * images * GIB)
         if activations > 14 * GIB:
-            return Program(
-                False, "RESOURCE_EXHAUSTED: much", True, required_bytes=activations + GIB
-            )
+            return Program(False, OUT_OF_MEMORY, True, required_bytes=activations + GIB)
         return Program(
             True,
             "",
@@ -55,6 +56,7 @@ class _FakePrograms(Programs):
 def without_compiler(monkeypatch):
     monkeypatch.setattr(estimate.compiler, "check_installed", lambda: None)
     monkeypatch.setattr(estimate, "programs_class", lambda: _FakePrograms)
+    monkeypatch.setattr(_FakePrograms, "policy", None)
 
 
 def _check(tiny, topology, batch_size=32, search=False, **changes):
@@ -102,13 +104,14 @@ def test_accumulated_step_counts_all_micro_batches(tiny, tpu_compiler):
 @tensorflow_only
 @pytest.mark.slow
 def test_oversized_batch_reports_fitting_batch(tiny, tpu_compiler):
-    check = _check(tiny, "v2:2x2", 8 * 2**20, precision="float32", optimizer={"name": "sgd"})
+    check = _check(tiny, "v2:2x2", DEVICES * 2**20, precision="float32", optimizer={"name": "sgd"})
     assert check.compiles
     assert not check.fits
     assert check.memory_bytes > check.memory_limit_bytes
     fitting = check.fitting_batch_per_device
     assert 2**13 < fitting < 2**20
-    assert f"{fitting} images per device fit (batch_size={8 * fitting})" in "\n".join(report(check))
+    verdict = f"{fitting} images per device fit (batch_size={DEVICES * fitting})"
+    assert verdict in "\n".join(report(check))
 
 
 def test_rejects_bad_input_before_compiling(tiny, monkeypatch):
@@ -136,33 +139,33 @@ def test_warmup_longer_than_training_is_allowed(tiny, without_compiler):
 
 
 def test_search_finds_the_largest_batch(tiny, without_compiler):
-    check = _check(tiny, "v3:2x2", 8 * 24, search=True)
+    check = _check(tiny, "v3:2x2", DEVICES * 24, search=True)
     assert not check.fits
     assert check.fitting_batch_per_device == 14
     lines = "\n".join(report(check))
     assert "14 images per device fit (batch_size=112)" in lines
-    without_search = _check(tiny, "v3:2x2", 8 * 24)
+    without_search = _check(tiny, "v3:2x2", DEVICES * 24)
     assert 0 < without_search.fitting_batch_per_device <= 14
-    assert _check(tiny, "v3:2x2", 8 * 7).fitting_batch_per_device == 7
+    assert _check(tiny, "v3:2x2", DEVICES * 7).fitting_batch_per_device == 7
 
 
 def test_search_continues_from_a_batch_that_fits(tiny, without_compiler):
-    check = _check(tiny, "v3:2x2", 8 * 7, search=True)
+    check = _check(tiny, "v3:2x2", DEVICES * 7, search=True)
     assert check.fits
     assert 7 < check.fitting_batch_per_device <= 14
-    rematerialized = _check(tiny, "v3:2x2", 8 * 7, search=True, remat=True)
+    rematerialized = _check(tiny, "v3:2x2", DEVICES * 7, search=True, remat=True)
     assert check.fitting_batch_per_device < rematerialized.fitting_batch_per_device <= 28
 
 
 def test_report_says_that_not_one_image_fits(tiny, without_compiler, monkeypatch):
-    refused = Program(False, "RESOURCE_EXHAUSTED: much", True, required_bytes=100 * GIB)
+    refused = Program(False, OUT_OF_MEMORY, True, required_bytes=100 * GIB)
     monkeypatch.setattr(_FakePrograms, "train", lambda *arguments: refused)
-    check = _check(tiny, "v3:2x2", 8 * 4, search=True)
+    check = _check(tiny, "v3:2x2", DEVICES * 4, search=True)
     assert check.fitting_batch_per_device == 0
     assert report(check)[1].endswith("not even 1 image fits on a device")
 
 
-def test_search_keeps_custom_task(tiny, without_compiler):
+def test_check_copies_a_task_with_other_constructor_arguments(tiny, without_compiler):
     config = tiny.config()
 
     class Scaled(type(tiny.task(config))):
@@ -170,16 +173,16 @@ def test_search_keeps_custom_task(tiny, without_compiler):
             super().__init__(config)
             self.scale = scale
 
-    other = tiny.config()
-    other.model.num_layers = 5
-    scaled = Scaled(other, 3.0)
-    check = estimate.check(scaled, config, 8 * 24, "v3:2x2", search=True)
-    assert check.model_flops == _check(tiny, "v3:2x2", 8 * 24).model_flops
-    assert scaled.config is other
+    config_of_task = tiny.config()
+    config_of_task.model.num_layers = 5
+    scaled = Scaled(config_of_task, 3.0)
+    check = tpu.check(scaled, config, DEVICES, "v3:2x2")
+    assert check.model_flops == _check(tiny, "v3:2x2", DEVICES).model_flops
+    assert scaled.config is config_of_task
 
 
 def test_compile_error_reports_no_fitting_batch(tiny, without_compiler, monkeypatch):
-    refused = Program(False, "UNIMPLEMENTED: this")
+    refused = Program(False, "UNIMPLEMENTED: an operation")
     monkeypatch.setattr(_FakePrograms, "train", lambda *arguments: refused)
     check = _check(tiny, "v3:2x2")
     assert not check.compiles

@@ -8,7 +8,7 @@ import pytest
 from keras_vit.tpu.program import Program
 from keras_vit.tpu.report import report
 from keras_vit.tpu.results import Check
-from keras_vit.tpu.topologies import get_topology
+from keras_vit.tpu.topologies import GIB, get_topology
 
 
 def _make_check(train, evaluation=None, **changes):
@@ -62,15 +62,25 @@ def test_tensorflow_evaluates_micro_batches(backend, speed):
 
 
 def test_report_prints_compile_error():
-    refused = Program(False, "UNIMPLEMENTED: this\nand that")
+    refused = Program(False, "UNIMPLEMENTED: an operation\nand why")
     check = _make_check(refused)
     assert not check.compiles
     assert not check.fits
     assert check.images_per_second_estimate == 0
-    error = ["the training step does not compile: UNIMPLEMENTED: this", "and that"]
+    error = ["the training step does not compile: UNIMPLEMENTED: an operation", "and why"]
     assert report(check)[1:] == error
     too_large = Program(False, "RESOURCE_EXHAUSTED: memory", out_of_memory=True)
     assert "the evaluation step does not compile" in report(_make_check(too_large, refused))[1]
+
+
+def test_unknown_memory_is_not_that_of_the_other_step():
+    too_large = Program(False, "RESOURCE_EXHAUSTED: memory", out_of_memory=True)
+    check = _make_check(too_large, Program(True, temporary_bytes=GIB))
+    assert check.memory_bytes == 0
+    assert "does not fit: needs more than 15.5 GiB" in report(check)[1]
+    known = dataclasses.replace(too_large, required_bytes=20 * GIB)
+    assert dataclasses.replace(check, train=known).memory_bytes == 20 * GIB
+    assert dataclasses.replace(check, train=Program(True)).memory_bytes == GIB
 
 
 def test_price_covers_all_devices():
