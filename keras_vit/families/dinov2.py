@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from keras_vit.checkpoints.dialects import timm, transformers
-from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Facts, Folder, Packed
+from keras_vit.checkpoints.dialects.dialect import (
+    IGNORED,
+    Alias,
+    Facts,
+    Folder,
+    NotSupportedError,
+    Packed,
+)
 from keras_vit.checkpoints.dialects.transformers import LAYER
 from keras_vit.checkpoints.names import BLOCK, MLP
 from keras_vit.families.registry import Sizes
@@ -79,10 +86,15 @@ def write_config(arguments):
     that neither can represent; see `Dialect.write_config`."""
     if arguments["layer_scale"] is None or arguments["include_top"] or arguments["rotary"]:
         return None
-    ratio = arguments["mlp_dim"] / arguments["hidden_size"]
+    units = arguments["mlp_dim"]
     is_swiglu = arguments["mlp"] == "swiglu"
     if is_swiglu:  # transformers multiplies the width by 2/3 and rounds up to a multiple of 8
-        ratio *= 1.5
+        if units % 8:
+            raise NotSupportedError("transformers requires a SwiGLU of a multiple of 8 units")
+        units = units // 2 * 3
+    ratio, rest = divmod(units, arguments["hidden_size"])
+    if rest:  # transformers rounds the product of the ratio and the hidden size down
+        ratio = (units + 0.5) / arguments["hidden_size"]
     count = arguments["num_registers"]
     config = transformers.shared_config(
         arguments,
@@ -92,7 +104,7 @@ def write_config(arguments):
         qkv_bias=True,
         use_mask_token=False,
         use_swiglu_ffn=is_swiglu,
-        mlp_ratio=int(ratio) if ratio == int(ratio) else ratio,
+        mlp_ratio=ratio,
         **({"num_register_tokens": count} if count else {}),
     )
     class_row = "" if arguments["class_token_position"] else "zeros"

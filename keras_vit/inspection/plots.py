@@ -147,5 +147,5 @@ def patch_components(
     for axes, picture in zip(figure.axes, pictures):
         axes.imshow(picture, extent=(0, width, height, 0), interpolation="nearest")
     for axes, text in zip(grid[0], ("image", title) * pairs):
-        axes.set_title(text)
+        axes.set_title(plain_text(text))
     figure.savefig(path, dpi=100)

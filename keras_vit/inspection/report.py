@@ -12,6 +12,7 @@ from keras_vit.inspection.attention_maps import attention_maps, token_row
 from keras_vit.inspection.distance import attention_distance
 from keras_vit.inspection.embeddings import filter_components, patch_components, position_similarity
 from keras_vit.inspection.scores import attention_scores, check_inputs
+from keras_vit.layers.validation import check_positive_int
 from keras_vit.plots import Page, to_pictures
 from keras_vit.preprocessing import find_preprocessing
 
@@ -34,9 +35,9 @@ def write_report(
             distance.
         output: folder to write to, created if necessary; existing plots in it are replaced.
         title: name of the model in the report.
-        others: `{title: model}` of additional models. The report shows their position embeddings
-            next to those of `model`.
-        shown: number of images to draw.
+        others: `{title: model}` of additional models, with other titles. The report shows their
+            position embeddings next to those of `model`.
+        shown: number of images to draw, 1 or more.
         write: function that is called with each line of progress.
         captions: text for each drawn image, such as its class and file name; may have several
             lines.
@@ -45,12 +46,20 @@ def write_report(
         The path of `index.html`.
 
     Raises:
-        ValueError: the model does not contain a Vision Transformer or takes images of any size, or
-            the images are empty or of the wrong size.
+        ValueError: the model does not contain a Vision Transformer or takes images of any size, the
+            images are empty or have the wrong size or dtype, or another argument is invalid.
         ImportError: matplotlib is not installed.
     """
-    vit, images = check_inputs(model, np.asarray(images, "float32"))
+    vit, images = check_inputs(model, images)
     vit.check_grid()
+    check_positive_int("shown", shown)
+    others = others or {}
+    if title in others:
+        raise ValueError(
+            "`others` must not contain the title of `model`, because each title has one plot. "
+            f"Received: title={title!r}, others={list(others)}"
+        )
+    images = np.asarray(images, "float32")
     page = Page(output, title, write)
     few = images[:shown]
     preprocessing = None
@@ -59,7 +68,8 @@ def write_report(
     photographs = to_pictures(few, preprocessing)
     _draw_attention(page, model, few, photographs, captions, write)
     _draw_heads(page, model, images, photographs)
-    _draw_embeddings(page, {title: model, **(others or {})}, vit)
+    _draw_embeddings(page, {title: model, **others}, vit)
+    # Three principal components need three patches and tokens of size 3.
     if min(len(few) * vit.grid[0] * vit.grid[1], vit.hidden_size) >= 3:
         _draw_patches(page, model, few, photographs)
     class_token = "" if vit.class_token is None else " and a class token"

@@ -57,9 +57,9 @@ class Distillation(Classification):
       `imitation`, and its accuracy is 1 if the student agrees with the teacher.
     - `teacher_size`: image size of a teacher that `from_pretrained` loads, in pixels.
 
-    A student with a distillation token imitates the teacher with that token's head, and learns the
-    labels with the class token's head. `agreement` is the share of images for which student and
-    teacher predict the same class.
+    A student with a distillation token imitates the teacher's logits with that token's head, and
+    learns the labels with the class token's head. `agreement` is the share of images for which
+    student and teacher predict the same class.
 
     Raises:
         ValueError: a field is out of range or does not fit the others.
@@ -212,8 +212,10 @@ class Distillation(Classification):
         if self._imitates_features and model.output_shape != (None, width):
             self._head = {"classes": width}
             model = super().build_model(inputs)
-            # The head's zeros have no direction.
-            model.head.kernel.assign(keras.initializers.GlorotUniform()(model.head.kernel.shape))
+            # The head's zeros have no direction. With a distillation token, it has two kernels.
+            for weight in model.head.weights:
+                if weight.name == "kernel":
+                    weight.assign(keras.initializers.GlorotUniform()(weight.shape))
         self._check_images(model)
         return model
 
@@ -251,10 +253,11 @@ class Distillation(Classification):
         fields = self.config.distillation
         theirs = self._teacher(self.teacher_images(model, images), training=False)
         theirs = ops.stop_gradient(ops.cast(theirs, "float32"))
-        own, imitating = (ops.cast(x, "float32") for x in _outputs(model, images, training))
-        losses = difference(fields.loss, theirs, imitating, fields.temperature)
         if self._imitates_features:
-            return losses, {}
+            features = ops.cast(model(images, training=training), "float32")
+            return difference(fields.loss, theirs, features), {}
+        own, imitating = (ops.cast(x, "float32") for x in _logits(model, images, training))
+        losses = difference(fields.loss, theirs, imitating, fields.temperature)
         logits = (own + imitating) / 2
         agrees = ops.equal(ops.argmax(logits, axis=-1), ops.argmax(theirs, axis=-1))
         metrics = {"agreement": ops.cast(agrees, "float32")}
@@ -325,8 +328,8 @@ def _copy(teacher, precision):
     return copy
 
 
-def _outputs(model, images, training):
-    """Returns the outputs that learn from labels and those that imitate, which differ in a model
+def _logits(model, images, training):
+    """Returns the logits that learn from labels and those that imitate, which differ in a model
     with a distillation token."""
     head = getattr(model, "head", None)
     if not isinstance(head, DistilledHead):

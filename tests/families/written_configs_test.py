@@ -46,6 +46,11 @@ DINOV3 = {
             {**WIDE, "layer_scale": 1.0, "include_top": False},
             "Dinov2.* only square images",
         ),
+        (
+            "huggingface",
+            {"layer_scale": 1.0, "include_top": False, "mlp": "swiglu", "mlp_dim": 12},
+            "SwiGLU of a multiple of 8",
+        ),
         ("huggingface", {**DINOV3, "mlp_norm": True}, "does not support .*MlpBlock_0/LayerNorm_0"),
     ],
 )
@@ -61,6 +66,18 @@ def test_rejects_other_architectures(library, tmp_path):
     model = keras_vit.AxialVisionTransformer(**MODEL)
     with pytest.raises(ValueError, match="no class of the library"):
         checkpoints.save(model, tmp_path / "written", format=library)
+
+
+@pytest.mark.parametrize("arguments", [{"mlp_dim": 488}, {"mlp": "swiglu", "mlp_dim": 40}])
+def test_mlp_ratio_of_dinov2_gives_the_units(arguments, tmp_path):
+    sizes = {"hidden_size": 56, "layer_scale": 1.0, "include_top": False}
+    model = keras_vit.VisionTransformer(**{**MODEL, **sizes, **arguments})
+    checkpoints.save(model, tmp_path, format="huggingface")
+    config = json.loads((tmp_path / "config.json").read_text())
+    units = int(56 * config["mlp_ratio"])  # as in modeling_dinov2.py
+    if config["use_swiglu_ffn"]:
+        units = (int(units * 2 / 3) + 7) // 8 * 8
+    assert units == arguments["mlp_dim"]
 
 
 def save_with_preprocessing(folder, library, preprocessing, **arguments):

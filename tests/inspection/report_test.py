@@ -107,13 +107,19 @@ def test_attention_plot_overlays_the_map(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shape", "message"),
-    [((0, 24, 16, 3), "at least one image"), ((1, 16, 16, 3), "`images` must have shape")],
+    ("images", "arguments", "message"),
+    [
+        (np.zeros((0, 24, 16, 3)), {}, "at least one image"),
+        (np.zeros((1, 16, 16, 3)), {}, "`images` must have shape"),
+        (np.zeros((1, 24, 16, 3), "uint8"), {}, "`images` must be floats"),
+        (np.zeros((1, 24, 16, 3)), {"shown": -1}, "`shown` must be"),
+        (np.zeros((1, 24, 16, 3)), {"title": "a", "others": {"a": None}}, "title of `model`"),
+    ],
 )
-def test_bad_images_write_no_report(shape, message, tmp_path):
+def test_invalid_arguments_write_no_report(images, arguments, message, tmp_path):
     model = keras_vit.VisionTransformer(**MODEL)
     with pytest.raises(ValueError, match=message):
-        write_report(model, np.zeros(shape), tmp_path / "out")
+        write_report(model, images, tmp_path / "out", **arguments)
     assert not (tmp_path / "out").exists()
 
 

@@ -179,12 +179,20 @@ def test_both_heads_of_a_distilled_student_learn(tmp_path):
         np.testing.assert_allclose(to_numpy(losses), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("width", [8, 12], ids=["same", "projected"])
-def test_student_of_features_has_the_width_of_the_teacher(width, tmp_path):
+@pytest.mark.parametrize(
+    ("width", "distilled"),
+    [(8, False), (12, False), (16, True), (12, True)],
+    ids=["same", "projected", "same_tokens", "projected_tokens"],
+)
+def test_student_of_features_has_the_width_of_the_teacher(width, distilled, tmp_path):
     teacher = teacher_of(hidden_size=width)
-    task, student, _ = start(tmp_path, teacher, fields={"loss": "cosine"})
+    model = {"distilled": distilled}
+    task, student, _ = start(tmp_path, teacher, model, fields={"loss": "cosine"})
     assert student.output_shape == (None, width)
-    assert (student.head is None) == (width == 8)
+    assert (student.head is None) == (width != 12)
+    if student.head is not None:  # kernels of zeros have no direction
+        kernels = [weight for weight in student.head.weights if weight.name == "kernel"]
+        assert len(kernels) == 1 + distilled and all(np.any(kernel) for kernel in kernels)
     assert task.target == "none"
     assert task.export_options() is None
     images = random_images((4, 8, 8, 3))
