@@ -216,6 +216,7 @@ def test_reads_values_and_bands_from_records(encode, fields, tmp_path):
         ({"image_dtype": "uint16", "image_shape": (4,)}, "`image_shape` must be"),
         ({"image_shape": (4, 5, 12)}, "`image_dtype` must be set"),
         ({"image_dtype": "float32"}, "`max_value`, the value of a white"),
+        ({"image_dtype": "float32", "max_value": np.inf}, "must be finite"),
     ],
 )
 def test_rejects_invalid_options_for_raw_records(wrong, message, tmp_path):

@@ -87,7 +87,11 @@ def test_only_training_split_must_contain_every_class(tmp_path, caplog):
     assert "classes without examples in the test split: 1" in caplog.text
     with pytest.raises(ValueError, match=r"no examples of \['b'\]"):
         data.check_splits(test, train)
-    (tmp_path / "test" / "c").mkdir()
+
+
+def test_test_split_may_not_add_classes(tmp_path):
+    for name in ("train/a", "train/b", "test/a", "test/c"):
+        write_jpegs(tmp_path / name, 1)
     with pytest.raises(ValueError, match=r"names of classes. Received: \['c'\]"):
         data.load("folder", path=str(tmp_path))
 
@@ -109,6 +113,20 @@ def test_rejects_duplicate_class_names(photos):
     (photos / "names").write_text("ant\nbee\ncat\nant\n")
     with pytest.raises(ValueError, match=r"\['ant'\] more than once"):
         data.load_split("folder", "train", path=str(photos), class_names=str(photos / "names"))
+
+
+def test_rejects_a_file_of_class_names_without_names(photos):
+    (photos / "names").write_text("\n")
+    with pytest.raises(ValueError, match="a file without names"):
+        data.load_split("folder", "train", path=str(photos), class_names=str(photos / "names"))
+
+
+def test_images_of_other_splits_are_not_divided_by_a_hash(photos):
+    (photos / "ant").rename(photos / "train")
+    (photos / "bee").rename(photos / "val")
+    assert data.load_split("images", "val", path=str(photos)).num_examples == 7
+    with pytest.raises(ValueError, match="without subfolders for splits.*'test'"):
+        data.load_split("images", "test", path=str(photos))
 
 
 def test_both_unicode_forms_of_a_name_are_one_class(tmp_path):

@@ -260,6 +260,24 @@ def test_every_layout_of_folders_gives_the_same_pairs(scenes):
     assert before != listed.fingerprint()
 
 
+def test_folders_with_other_splits_are_not_divided_by_a_hash(scenes):
+    for name in ("images", "masks"):
+        for split in ("train", "val"):
+            shutil.copytree(scenes / name, scenes / "a" / name / split)
+    fields = {"path": str(scenes / "a"), "class_names": str(scenes / "classes.txt")}
+    with pytest.raises(ValueError, match="for both splits or for none.*split='test'"):
+        data.load_split("masks", "test", **fields)
+    assert data.load_split("masks", "", **fields).num_examples == 12
+
+
+@pytest.mark.parametrize("column", ["depth", "class"])
+def test_lists_of_masks_may_have_further_columns(column, scenes):
+    rows = [f"images/{number}.png,masks/{number}.png,7" for number in range(6)]
+    (scenes / "all.csv").write_text("\n".join([f"image,mask,{column}", *rows]))
+    source = data.load_split("masks", "all.csv", path=str(scenes))
+    assert source.num_examples == 6 and not source.missing
+
+
 def test_evaluation_reads_a_dataset_as_the_run_does(scenes):
     fields = {"split_seed": 3, "test_share": 0.5, "mask_offset": 1}
     run = {"name": "masks", **fields}

@@ -41,6 +41,7 @@ CAT_AND_DOG = [("0.jpg", "cat"), ("1.jpg", "dog")]
         ("label,when,id\ncat,2019,0\ndog,2020,1\n", {}),
         ("id,label,mask\n0,cat,a\n1,dog,b\n", {}),
         ("old,new,breed\n1,0,cat\n0,1,dog\n", {"file_column": "new", "label_column": "breed"}),
+        (",image,breed,when\n0,0.jpg,cat,2019\n1,1.jpg,dog,2020\n", {"label_column": "breed"}),
         ('image,"label"\n0.jpg,"cat"\n1.jpg,dog\n', {}),
         ("image,label\n./0.jpg,cat\nold/../1.jpg,dog\n", {}),
         ("0.jpg,cat\n1.jpg,dog\n", {}),
@@ -63,6 +64,11 @@ def test_guessed_columns_and_separators_are_logged(folder, caplog):
 def test_a_file_named_like_a_header_keeps_the_header(folder):
     Image.new("RGB", (8, 8)).save(folder / "file.jpg")
     assert _pairs(_load(folder, "file,label\n0.jpg,cat\n1.jpg,dog\n")) == CAT_AND_DOG
+
+
+def test_an_empty_cell_is_no_file(folder):
+    Image.new("RGB", (8, 8)).save(folder.with_suffix(".jpg"))  # the name of the folder and .jpg
+    assert _pairs(_load(folder, ",image,label\n0,0.jpg,cat\n1,1.jpg,dog\n")) == CAT_AND_DOG
 
 
 def test_labels_with_leading_zeros_are_names(folder):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_vit import data
 from keras_vit.data.targets import texts
 
-from .helpers import jpeg, names_of, read_all, store_tfds, write_examples
+from .helpers import flip_bit, jpeg, names_of, read_all, store_tfds, write_examples
 
 CAPTIONS = ("a red bee", "two ants, one hill", "a cat")
 FIELDS = {"image_size": 8, "tokenizer": "toy", "text_length": 4}
@@ -160,6 +160,9 @@ def test_captions_are_read_from_tfrecords(tmp_path):
     assert [stored_caption(example) for example in read_all(source)] == [*CAPTIONS]
     with pytest.raises(ValueError, match="caption_key must name a text"):
         data.load_split("caption_tfrecords", "train*", path=str(tmp_path), caption_key="nothing")
+    flip_bit(tmp_path / "train.tfrecord", jpeg(0))
+    source = data.load_split("caption_tfrecords", "train*", path=str(tmp_path))
+    assert len(data.verify(source, **FIELDS)["bad"]) == 1
 
 
 @pytest.mark.filterwarnings("ignore")  # TFDS emits unrelated warnings

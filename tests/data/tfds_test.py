@@ -130,6 +130,27 @@ def test_negative_label_is_none_and_empty_list_is_no_class(tmp_path):
         np.testing.assert_array_equal(weights, expected_weights)
 
 
+def test_fractions_are_no_labels(tmp_path):
+    examples = {"image": np.zeros((2, 4, 4, 3), np.uint8), "angle": np.float32([0.2, 1.7])}
+    train = tf.data.Dataset.from_tensor_slices(examples)
+    features = {"image": tfds.features.Image(shape=(4, 4, 3)), "angle": np.float32}
+    store_tfds(tmp_path, "turned", features, {"train": train})
+    with pytest.raises(ValueError, match="with integers.*'angle'"):
+        data.tfds("turned", "train", str(tmp_path), label_key="angle", class_names=("a", "b"))
+
+
+def test_missing_records_are_an_error(tmp_path):
+    store_numbered(tmp_path)
+    (file,) = tmp_path.rglob("*train.tfrecord*")
+    records = [*tf.data.TFRecordDataset(str(file))]
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for record in records[:-2]:
+            writer.write(record.numpy())
+    with pytest.raises(ValueError, match="must have 20 records.*18"):
+        data.load_split("tfds:flat", "train", path=str(tmp_path))
+    assert data.load_split("tfds:flat", "train[:18]", path=str(tmp_path)).num_examples == 18
+
+
 def test_overlapping_tfds_splits_are_refused(prepared):
     data.load("tfds:flat", path=prepared, train_split="train[:10]", test_split="train[10:]")
     with pytest.raises(ValueError, match="no common examples.*train.tfrecord"):
@@ -140,6 +161,8 @@ def test_overlapping_tfds_splits_are_refused(prepared):
     ("arguments", "message"),
     [
         ({"name": "tfds:flta"}, "flta"),
+        ({"name": "tfds"}, "as in tfds:mnist"),
+        ({"name": "caption_tfds"}, "as in tfds:mnist"),
         ({"name": "tfds:flat", "split": "valid"}, r"has the splits \['test', 'train'\]"),
         ({"name": "tfds:flat", "label_key": "class"}, r"features \['image', 'label'\]"),
         ({"name": "cifar11"}, "cifar100.*tfds:NAME"),

@@ -147,12 +147,17 @@ def split_of_caption_tfds(split, name, *, path="", image_key="", caption_key="ca
 
 
 def _check_first(source, caption_key):
-    """Raises a `ValueError` unless the first example has a caption; not for remote files."""
+    """Raises a `ValueError` unless the first example has a caption; not for remote files.
+
+    A first example that is damaged is a bad example, like any other.
+    """
     if source.read is None:
         return
     try:
         caption = source.read(tf.constant(0, tf.int64))["caption"]
         problem = "" if caption.dtype == tf.string else f"of type {caption.dtype.name}"
+    except tf.errors.DataLossError:
+        return
     except (tf.errors.OpError, AttributeError, KeyError, TypeError) as error:
         problem = str(error).splitlines()[0]
     if problem:

@@ -129,8 +129,7 @@ def _labeled_images(root, folders, names):
 
 
 def has_no_splits(path: str | os.PathLike) -> bool:
-    """Returns whether no subfolder of `path` is a split, so that `folder` divides its classes by a
-    hash."""
+    """Returns whether no subfolder of `path` is a split, so that a hash divides its images."""
     return not _SPLITS & set(visible_folders(existing_folder(path)))
 
 
@@ -175,9 +174,10 @@ def split_of_images(split, *, path="", **division):
     path = existing_folder(path)
     root = posixpath.join(path, split)
     is_hashed = not tf.io.gfile.isdir(root)
-    if is_hashed and split not in ("train", "test"):
+    if is_hashed and not (split in ("train", "test") and has_no_splits(path)):
         raise ValueError(
-            f"`split` must be train, test, or a subfolder of {path!r}. Received: split={split!r}"
+            f"`split` must be a subfolder of {path!r}, or train or test for a folder without "
+            f"subfolders for splits. Received: split={split!r}"
         )
     root = path if is_hashed else root
     names = files_below(root)

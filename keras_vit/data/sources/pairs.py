@@ -7,6 +7,7 @@ import posixpath
 import tensorflow as tf
 
 from keras_vit.data.sources.division import Division
+from keras_vit.data.sources.folders import has_no_splits
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, existing, files_below, printable
 from keras_vit.data.sources.source import Source, check_names, checksum_of
 from keras_vit.data.sources.tables import Files, read_table
@@ -99,14 +100,17 @@ def _pairs(key, split, path, class_names, division):
         division.check_unused(split, path)
         pairs = _paired(key, *stored[0]) if stored else _listed(key, split, path)
         return _source(key, pairs, class_names)
-    if not all(map(is_dir, roots)) or split not in ("", "train", "test"):
+    has_folders = all(map(is_dir, roots))
+    is_hashed = has_folders and split in ("train", "test") and has_no_splits(roots[0])
+    if not has_folders or (split and not is_hashed):
         raise ValueError(
-            f"`path` must have the subfolders images and {_FOLDERS[key]}, or a subfolder for each "
-            "split that has them; or `train_split` and `test_split` must be CSV files with an "
-            f"image and its {key} in each row. Received: path={path!r}, split={split!r}"
+            f"`path` must have the subfolders images and {_FOLDERS[key]}, which have subfolders "
+            "for both splits or for none, or a subfolder for each split that has them; or "
+            f"`train_split` and `test_split` must be CSV files with an image and its {key} in each "
+            f"row. Received: path={path!r}, split={split!r}"
         )
     pairs = _paired(key, *roots)
-    if split:
+    if is_hashed:
         stems = [*pairs]
         part = division.indices(split, stems, [""] * len(stems))
         pairs = {stems[i]: pairs[stems[i]] for i in part}
@@ -145,7 +149,7 @@ def _listed(key, split, path):
     is_absolute = posixpath.isabs(split) or "://" in split
     list_path = split if is_absolute else posixpath.join(path, split)
     files = Files(posixpath.dirname(list_path) or ".")
-    rows, class_columns = read_table(list_path, files)
+    rows, class_columns = read_table(list_path, files, usual_label=key)
     if class_columns:
         raise ValueError(
             f"The list must have a column named {key}. Received: no such column in {list_path!r}"
@@ -163,7 +167,8 @@ def _source(key, pairs, class_names):
     image_paths, target_paths = zip(*pairs.values())
     present = existing([*image_paths, *target_paths])
     tensors = [tf.constant([*map(os.fsencode, paths)]) for paths in (image_paths, target_paths)]
-    known = [image if image in present else target for image, target in pairs.values()]
+    # The name of a pair is that of its image, or of its other file if the image is missing.
+    names = [image if image in present else target for image, target in pairs.values()]
 
     def read(index):
         contents = [tf.io.read_file(paths[index]) for paths in tensors]
@@ -173,9 +178,9 @@ def _source(key, pairs, class_names):
         read,
         len(pairs),
         class_names,
-        name_of=lambda index: printable(known[index]),
+        name_of=lambda index: printable(names[index]),
         checksum=lambda: checksum_of([*image_paths, *target_paths]),
         stored=lambda: ((path, 0, 1) for path in image_paths),
         target=_FOLDERS[key],
-        missing=tuple(name for name, pair in zip(known, pairs.values()) if {*pair} - present),
+        missing=tuple(name for name, pair in zip(names, pairs.values()) if {*pair} - present),
     )

@@ -42,7 +42,7 @@ class Shards:
     @property
     def starts(self):
         """The index of the first record of each shard: int64 `(S,)`."""
-        return np.cumsum([0, *self.lengths[:-1]]).astype(np.int64)
+        return np.cumsum(self.lengths) - self.lengths
 
     @property
     def num_examples(self):
@@ -60,12 +60,8 @@ class Shards:
 
     def in_order(self):
         """Returns a dataset of all pairs `(index, record)`, shard by shard."""
-        shards = tf.data.Dataset.from_tensor_slices(
-            (np.arange(len(self.lengths)), np.int64(self.lengths))
-        )
-        return shards.flat_map(
-            lambda shard, length: self.read(shard, tf.constant(0, tf.int64), length)
-        )
+        parts = (np.arange(len(self.lengths)), np.zeros_like(self.lengths), self.lengths)
+        return tf.data.Dataset.from_tensor_slices(parts).flat_map(self.read)
 
 
 class ShardReaders:
@@ -93,6 +89,7 @@ class ShardReaders:
         slots."""
         slots = np.array(slots)
         readers, number_of_slot = np.unique(slots // self.size, return_inverse=True)
+        # Index of each slot in the rows of these readers, one reader after the other.
         place = number_of_slot * self.size + slots % self.size
         first_step = tf.cast(first_step, tf.int64)
 
@@ -195,7 +192,7 @@ class ShardReaders:
         return self._records(0, start, stop).concatenate(padding).batch(self.size).take(steps)
 
 
-def record_namer(files, lengths, skips=None):
+def record_namer(files, lengths, skips):
     """Returns a function that names an example by its file and record number; see `open_tfrecords`
     for `skips`."""
     ends = np.cumsum(lengths)
@@ -203,16 +200,16 @@ def record_namer(files, lengths, skips=None):
     def name_of(index):
         file = int(np.searchsorted(ends, index, side="right"))
         start = ends[file] - lengths[file]
-        return f"{files[file]} record {index - start + (skips[file] if skips else 0)}"
+        return f"{files[file]} record {index - start + skips[file]}"
 
     return name_of
 
 
-def open_tfrecords(files, skips=None):
+def open_tfrecords(files, skips):
     """Returns `Shards.open` for TFRecord files; a shard excludes the first `skips[shard]` records
     of its file."""
     names = tf.constant(files)
-    skips = tf.constant(skips or [0] * len(files), tf.int64)
+    skips = tf.constant(skips, tf.int64)
 
     def first_record(name):
         return tf.data.TFRecordDataset(name, buffer_size=0).take(1).get_single_element()

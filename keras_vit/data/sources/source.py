@@ -279,9 +279,10 @@ def white_of(dtype, max_value=0):
     """Returns the value of a white pixel: `max_value`, or the default for the dtype if `max_value`
     is 0."""
     white = max_value or WHITE.get(np.dtype(dtype).name, 0)
-    if white <= 0:
+    if not 0 < white < np.inf:
         raise ValueError(
-            f"`max_value`, the value of a white pixel, must be above 0; only {' and '.join(WHITE)} "
-            f"have a default. Received: max_value={max_value}, dtype={np.dtype(dtype)}"
+            "`max_value`, the value of a white pixel, must be finite and above 0; only "
+            f"{' and '.join(WHITE)} have a default. Received: max_value={max_value}, "
+            f"dtype={np.dtype(dtype)}"
         )
     return white

@@ -39,10 +39,12 @@ class Files:
         if "://" in name:
             return name
         # A file has one path, also if a list spells it ./a.jpg.
-        return posixpath.join(self._root, posixpath.normpath(name)) if name else self._root
+        return posixpath.join(self._root, posixpath.normpath(name))
 
     def find(self, name: str) -> str | None:
         """Returns the path of an existing file, of which `name` may lack the ending, or None."""
+        if not name:
+            return None
         path = self.path(name)
         folder = posixpath.dirname(path)
         if folder not in self._present:
@@ -77,6 +79,7 @@ def read_table(
     label_separator: str = "",
     class_names: Sequence[str] = (),
     group_column: str = "",
+    usual_label: str = "",
 ) -> tuple[list[Row], tuple[str, ...]]:
     """Returns the rows of a table, and the names of its columns of classes.
 
@@ -85,7 +88,8 @@ def read_table(
     no column can be the label, the columns of zeros and ones, or of False and True, are classes:
     those of `class_names`, or all except `group_column`. The label is then a tuple with the names
     of the classes that are 1, and with `label_separator` a tuple with the names in the label
-    column, which may be empty. If the table has the column `group_column`, it has the groups.
+    column, which may be empty. If the table has the column `group_column`, it has the groups. If
+    it has the column `usual_label`, that is the label.
 
     Raises:
         ValueError: the table is empty, a column does not exist or cannot be guessed, or a row lacks
@@ -93,6 +97,8 @@ def read_table(
     """
     table = _read(path, files, has_header=bool(file_column or label_column))
     names = table.names
+    if usual_label and usual_label in names:  # a column may have no name
+        label_column = usual_label
     file = _file_column(table, files, file_column, label_column)
     classes = []
     if not label_column and not label_separator:

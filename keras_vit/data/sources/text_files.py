@@ -24,10 +24,20 @@ def lines_of(path: str | os.PathLike) -> list[str]:
 
 def names_in(class_names):
     """Returns the lines of the file `class_names` as a tuple, or None if it is ""; returns names
-    that are no path unchanged."""
+    that are no path unchanged.
+
+    Raises:
+        ValueError: the file cannot be read, or has no names.
+    """
     if not isinstance(class_names, str):
         return class_names
-    return tuple(lines_of(class_names)) if class_names else None
+    names = tuple(lines_of(class_names)) if class_names else None
+    if names == ():
+        raise ValueError(
+            "`class_names` must be a file with one class name per line. Received: "
+            f"class_names={class_names!r}, a file without names"
+        )
+    return names
 
 
 def csv_rows(path: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.source import Source, check_names, checksum_of
@@ -47,7 +48,7 @@ def tfds(
     keys = [image_key] if callable(label_key) else [image_key, label_key]
     stored = open_split(name, split, data_dir, keys)
     features = stored.builder.info.features
-    known = () if callable(label_key) else _class_names(features[label_key])
+    known = () if callable(label_key) else _class_names(name, label_key, features[label_key])
     names = check_names(class_names or known)
     _check_class_names(name, known, names)
 
@@ -83,10 +84,14 @@ def open_split(name, split, data_dir, keys):
 
     try:
         builder = tensorflow_datasets.builder(name, data_dir=data_dir or None)
-    except (tensorflow_datasets.core.registered.DatasetNotFoundError, AssertionError) as error:
+    except (
+        tensorflow_datasets.core.registered.DatasetNotFoundError,
+        AssertionError,
+        ValueError,
+    ) as error:
         raise ValueError(
-            f"`name` must be a dataset of TFDS. Received: name={name!r} "
-            f"({str(error).splitlines()[0]})"
+            "`name` must be a dataset of TFDS, as in tfds:mnist. Received: "
+            f"name={name!r} ({str(error).splitlines()[0]})"
         ) from None
     features = builder.info.features
     if not set(keys) <= set(features):
@@ -152,18 +157,19 @@ def split_of_tfds(split, name, *, path="", class_names="", image_key="", label_k
         image_key: name of the image feature; "" for "image".
         label_key: name of the label feature; "" for "label".
     """
-    if not name:
-        raise ValueError(
-            "`name` must be a dataset of TFDS, as in tfds:mnist. Received: name='tfds'"
-        )
     return tfds(
         name, split, path, image_key or "image", label_key or "label", names_in(class_names)
     )
 
 
-def _class_names(feature):
+def _class_names(dataset, key, feature):
     """Returns the class names of a `ClassLabel` feature or of a sequence of such labels, or () for
-    other features."""
+    other features; raises a `ValueError` for fractions, which are no labels."""
+    if feature.dtype in (np.float16, np.float32, np.float64):
+        raise ValueError(
+            "`label_key` must be a feature with integers. Received: "
+            f"label_key={key!r}, which has fractions in {dataset}"
+        )
     feature = getattr(feature, "feature", feature)
     return () if getattr(feature, "num_classes", None) is None else check_names(feature.names)
 

@@ -131,6 +131,9 @@ def source_of_files(files, parse, skips=None, lengths=None, **fields):
 
     Of file i, the source omits the first `skips[i]` records and has the next `lengths[i]`; by
     default, it has all records.
+
+    Raises:
+        ValueError: a local file is damaged, or has fewer records.
     """
     skips = skips or [0] * len(files)
     if any(map(is_remote, files)):
@@ -139,6 +142,11 @@ def source_of_files(files, parse, skips=None, lengths=None, **fields):
         namer = record_namer(files, counts, skips)
         return Source(None, shards.num_examples, shards=shards, name_of=namer, **fields)
     index = RecordIndex(files, skips, lengths or [math.inf] * len(files))
+    if lengths and len(index) != sum(lengths):
+        raise ValueError(
+            f"The files must have {sum(lengths)} records of the split. Received: {len(index)} in "
+            f"{files[:10]}"
+        )
     return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **fields)
 
 
@@ -184,8 +192,8 @@ def split_of_tfrecords(
     names = names_in(class_names) or tuple(map(str, range(classes)))
     if not names:
         raise ValueError(
-            "`classes` or `class_names` must be set for TFRecords. Received: classes=0, "
-            "class_names=''"
+            "`classes` or `class_names` must be set for TFRecords. Received: "
+            f"classes={classes}, class_names=''"
         )
     if classes not in (0, len(names)):
         raise ValueError(
