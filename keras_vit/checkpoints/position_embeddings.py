@@ -43,12 +43,11 @@ def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class
     row_counts = [class_tokens]
     if class_tokens and not class_row:
         row_counts.append(0)
-    if known_grid is not None:
-        candidates = [(tuple(known_grid), rows) for rows in row_counts]
-    else:
-        sides = [math.isqrt(max(num_positions - rows, 0)) for rows in row_counts]
-        candidates = [((side, side), rows) for side, rows in zip(sides, row_counts)]
-        candidates[1:1] = [(tuple(target_grid), rows) for rows in row_counts]
+    grid = target_grid if known_grid is None else known_grid
+    candidates = [(tuple(grid), rows) for rows in row_counts]
+    if known_grid is None:
+        squares = [((math.isqrt(max(num_positions - rows, 0)),) * 2, rows) for rows in row_counts]
+        candidates = [squares[0], *candidates, *squares[1:]]
     for grid, rows in candidates:
         if 0 < math.prod(grid) == num_positions - rows:
             return grid, rows

@@ -254,6 +254,5 @@ def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
     names_shown = (*STRUCTURE, *PARTS, "mlp", "attention_bias")
     values = [f"{name}={arguments[name]}" for name in names_shown if arguments.get(name)]
     of_class = [other.sizes for other in FAMILIES if other.constructor is family.constructor]
-    names = [name for name in find_sizes(arguments) if any(name in sizes for sizes in of_class)]
-    name = names[0] if names else family.constructor.__name__
-    return f"{name} ({', '.join(values)})"
+    names = (name for name in find_sizes(arguments) if any(name in sizes for sizes in of_class))
+    return f"{next(names, family.constructor.__name__)} ({', '.join(values)})"

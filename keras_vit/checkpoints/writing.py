@@ -46,11 +46,11 @@ _LARGEST_EPSILON = 1e-5
 log = logging.getLogger("keras_vit")
 
 
-def write_folder(model, path, form_name, arrays, class_names, logits_activation):
+def write_folder(model, path, library, arrays, class_names, logits_activation):
     """Writes a model as a folder, in the first dialect of a library that can store the model."""
-    _check_format(model, form_name)
+    _check_format(model, library)
     arguments = {**model.arguments, "preprocessing": model.preprocessing}
-    labels = _labels(class_names, form_name)
+    labels = _labels(class_names, library)
     if logits_activation == "sigmoid" and arguments["include_top"]:
         # Tells readers to apply a sigmoid to the logits.
         labels["problem_type"] = "multi_label_classification"
@@ -58,8 +58,9 @@ def write_folder(model, path, form_name, arrays, class_names, logits_activation)
     os.makedirs(path, exist_ok=True)
     # `(rank, reason)` of dialects that cannot store the model; the lowest rank is reported.
     problems = []
+    # Only Vision Transformers, which have the argument `attention_bias`, can be written.
     for dialect in registry.dialects(type(model)) if "attention_bias" in arguments else ():
-        if dialect.name != form_name or dialect.write_config is None:
+        if dialect.name != library or dialect.write_config is None:
             continue
         problem = _write_in_dialect(dialect, model, path, arguments, arrays, labels)
         if problem is None:
@@ -72,23 +73,23 @@ def write_folder(model, path, form_name, arrays, class_names, logits_activation)
     if problems:
         reason = min(problems)[1]
     raise ValueError(
-        f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}"
+        f"No format of {library!r} supports this model: {reason}. Received: model={model.name!r}"
     )
 
 
-def _check_format(model, form_name):
+def _check_format(model, library):
     """Raises a `ValueError` for an unknown format, or one that cannot store the preprocessing."""
     known = sorted(
         {dialect.name for dialect in registry.dialects() if dialect.write_config is not None}
     )
-    if form_name not in known:
+    if library not in known:
         raise ValueError(
             f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: "
-            f"format={form_name!r}"
+            f"format={library!r}"
         )
     height, width, _ = model.image_shape
     is_short_side = model.preprocessing.resize == "shorter_side"
-    if form_name == "huggingface" and is_short_side and height != width:
+    if library == "huggingface" and is_short_side and height != width:
         raise ValueError(
             "transformers cannot resize the shorter side for images that are not square: use "
             "format='timm', or set model.preprocessing = dataclasses.replace(model.preprocessing, "
@@ -132,12 +133,12 @@ def _write_in_dialect(dialect, model, path, arguments, arrays, labels):
     return None
 
 
-def _labels(class_names, form_name):
+def _labels(class_names, library):
     """Returns the config.json fields that contain the class names."""
     if class_names is None:
         return {}
     class_names = list(map(str, class_names))
-    if form_name == "timm":
+    if library == "timm":
         return {"label_names": class_names}
     return {
         "id2label": dict(enumerate(class_names)),
@@ -183,7 +184,6 @@ def _difference(arguments, folder):
 
     Another epsilon is accepted and logged if both are tiny.
     """
-
     _, read = inference.find_arguments(folder)
     different = [
         name for name in _CHECKED if _comparable(arguments, name) != _comparable(read, name)
