@@ -7,8 +7,7 @@ from keras_vit.checkpoints.dialects.dialect import Dialect
 from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families.inference import dimension, head_arguments, stages
 from keras_vit.families.registry import Sizes
-from keras_vit.layers.resnet_stem import BIT_UNITS
-from keras_vit.models.bit_resnet import BiTResNet
+from keras_vit.models.bit_resnet import BIT_UNITS, BiTResNet
 
 _size = Sizes(BiTResNet)
 BiT_R50x1 = _size("BiT-R50x1", "25.5M parameters", depth=50, width_factor=1)

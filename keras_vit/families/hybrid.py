@@ -3,7 +3,7 @@
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
 from keras_vit.families.shared import IDENTITY, TI, B, L, S
-from keras_vit.layers.resnet_stem import BIT_UNITS
+from keras_vit.models.bit_resnet import BIT_UNITS
 
 # R50/16 moves the units of a ResNet-50's fourth stage into the third (paper section 4.1).
 _R50_16 = {"patch_size": 1, "resnet_blocks": (3, 4, 9)}

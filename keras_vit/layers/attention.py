@@ -142,7 +142,7 @@ class MultiHeadAttention(BaseLayer):
             if input_shape[1] != len(self._cosines):
                 raise ValueError(
                     f"The grid and prefix of `rotary` require {len(self._cosines)} tokens. "
-                    f"Received: shape={tuple(input_shape)}, rotary={self.rotary}"
+                    f"Received: shape={tuple(input_shape)}, rotary={dict(self.rotary)}"
                 )
         if self.relative_positions:
             check_static_tokens("`relative_positions`", input_shape, "each distance has a vector")

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import KerasTensor, ops
 
-from keras_vit.layers.base import BaseLayer, serializable
+from keras_vit.layers.base import BaseLayer, arguments_among, serializable
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.layers.validation import check_grid, check_grid_tokens, check_rank
 
@@ -46,26 +46,16 @@ class AxialTransformerBlock(BaseLayer):
         super().__init__(**kwargs)
         grid = check_grid(grid)
         self._keep_arguments(locals())
+        options = arguments_among(locals(), omit=("grid",))
         self.row, self.column = (
-            TransformerBlock(
-                num_heads,
-                mlp_dim,
-                dropout,
-                attention_dropout,
-                stochastic_depth,
-                exact_gelu=exact_gelu,
-                epsilon=epsilon,
-                remat=remat,
-                dtype=self.dtype_policy,
-                name=name,
-            )
+            TransformerBlock(**options, dtype=self.dtype_policy, name=name)
             for name in ("row", "column")
         )
 
     def build(self, input_shape: tuple) -> None:
         check_rank("AxialTransformerBlock", input_shape, "B, N, D")
         rows, columns = self.grid
-        check_grid_tokens(self.grid, input_shape[1], class_token=False)
+        check_grid_tokens(self.grid, input_shape[1])
         self.row.build((None, columns, input_shape[2]))
         self.column.build((None, rows, input_shape[2]))
 

@@ -52,7 +52,7 @@ class PositionEmbedding(_Positions):
         check_static_tokens("PositionEmbedding", input_shape, "each position has its own vector")
         _, tokens, hidden_size = input_shape
         if self.grid is not None:
-            check_grid_tokens(self.grid, tokens)
+            check_grid_tokens(self.grid, tokens, max_class_tokens=2)
         self.pos_embedding = self.add_normal_weight("pos_embedding", (1, tokens, hidden_size))
 
     def call(self, tokens: KerasTensor) -> KerasTensor:
@@ -82,7 +82,7 @@ class PositionEmbedding2D(_Positions):
         check_rank("PositionEmbedding2D", input_shape, "B, N, D")
         _, tokens, hidden_size = input_shape
         rows, columns = self.grid
-        check_grid_tokens(self.grid, tokens)
+        check_grid_tokens(self.grid, tokens, max_class_tokens=1)
         if hidden_size % 2:
             raise ValueError(
                 "`hidden_size` must be even, because half of it encodes the column and half the "
@@ -132,7 +132,7 @@ class SinCosPositionEmbedding(_Positions):
     def build(self, input_shape: tuple) -> None:
         check_rank("SinCosPositionEmbedding", input_shape, "B, N, D")
         _, tokens, hidden_size = input_shape
-        check_grid_tokens(self.grid, tokens, class_token=False)
+        check_grid_tokens(self.grid, tokens)
         if hidden_size % 4 or hidden_size < 8:
             raise ValueError(
                 "`hidden_size` must be a multiple of 4 and at least 8 for sine-cosine position "

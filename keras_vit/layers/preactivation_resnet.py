@@ -64,9 +64,9 @@ class PreActivationResNet(ResNetStem):
         build_in_turn([*self.units, self.norm_pre_head], strided_shape(input_shape, 4, self.width))
 
     def call(self, images: KerasTensor) -> KerasTensor:
-        x = self.conv_root(images)  # (B, H/2, W/2, width)
+        x = self.conv_root(images)  # (B, ⌈H/2⌉, ⌈W/2⌉, width)
         x = pad_sides(x, 1, 0.0 if self.pool_padding == "zeros" else float("-inf"))
-        # The pool returns (B, H/4, W/4, width).
+        # The pool returns (B, ⌈H/4⌉, ⌈W/4⌉, width).
         x = ops.max_pool(x, 3, strides=2, padding="valid", data_format="channels_last")
         for unit in self.units:
             x = unit(x)
@@ -77,7 +77,7 @@ class PreActivationResNet(ResNetStem):
 class PreActivationUnit(BottleneckUnit):
     """A pre-activation bottleneck unit.
 
-    Maps `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`.
+    Maps `(B, H, W, C)` to `(B, ⌈H/strides⌉, ⌈W/strides⌉, 4 * channels)`.
     """
 
     def build(self, input_shape):

@@ -13,18 +13,7 @@ from keras_vit.layers.std_conv import (
     group_norm,
     strided_shape,
 )
-from keras_vit.layers.validation import check_choice, check_positive_int, check_rank
-
-# Number of units in each stage of a ResNet, by depth. Depth 8 is for small images: its stride is 8
-# instead of 32.
-BIT_UNITS = {
-    8: (1, 1),
-    26: (2, 2, 2, 2),
-    50: (3, 4, 6, 3),
-    101: (3, 4, 23, 3),
-    152: (3, 8, 36, 3),
-    200: (3, 24, 36, 3),
-}
+from keras_vit.layers.validation import check_positive_int, check_positive_ints, check_rank
 
 
 @serializable
@@ -47,13 +36,14 @@ class ResNetStem(BaseLayer):
         ValueError: a number of units or the width is out of range, or the images do not have rank
             4.
 
-    Reference: paper section 4.1 "Model Variants"; matches the reference's hybrids (GroupNorm with
-        epsilon 1e-6, weight standardization with 1e-5 added to the standard deviation).
+    Reference: paper section 4.1 "Model Variants"; matches the hybrids of `vit_jax` (GroupNorm
+        with epsilon 1e-6, weight standardization with 1e-5 added to the standard deviation).
     """
 
     def __init__(self, blocks: Sequence[int] = (), width: int = 64, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_stages(blocks, width)
+        check_units("blocks", blocks)
+        check_width(width)
         blocks = tuple(blocks)
         self._keep_arguments(locals())
 
@@ -71,25 +61,26 @@ class ResNetStem(BaseLayer):
         build_in_turn((self.conv_root, self.gn_root), input_shape)
         build_in_turn(self.units, strided_shape(input_shape, 4, self.width))
 
-    def _make_units(self, unit_class, name):
+    def _make_units(self, unit_class, name_format):
         """Creates the units of all stages.
 
-        Each stage after the first starts with a unit of stride 2.
+        Each stage after the first starts with a unit of stride 2. `name_format` has two fields, for
+        the numbers of the stage and of the unit in the stage, both from 1.
         """
         return [
             unit_class(
                 self.width * 2**stage,
                 strides=2 if stage > 0 and unit == 0 else 1,
                 dtype=self.dtype_policy,
-                name=name.format(stage + 1, unit + 1),
+                name=name_format.format(stage + 1, unit + 1),
             )
             for stage, units in enumerate(self.blocks)
             for unit in range(units)
         ]
 
     def call(self, images: KerasTensor) -> KerasTensor:
-        x = ops.relu(self.gn_root(self.conv_root(images)))  # (B, H/2, W/2, width)
-        # The pool returns (B, H/4, W/4, width).
+        x = ops.relu(self.gn_root(self.conv_root(images)))  # (B, ⌈H/2⌉, ⌈W/2⌉, width)
+        # The pool returns (B, ⌈H/4⌉, ⌈W/4⌉, width).
         x = ops.max_pool(x, 3, strides=2, padding="same", data_format="channels_last")
         for unit in self.units:
             x = unit(x)
@@ -109,7 +100,7 @@ class ResNetStem(BaseLayer):
 class BottleneckUnit(BaseLayer):
     """A post-activation bottleneck unit.
 
-    Maps `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`.
+    Maps `(B, H, W, C)` to `(B, ⌈H/strides⌉, ⌈W/strides⌉, 4 * channels)`.
     """
 
     def __init__(self, channels, strides=1, **kwargs):
@@ -149,32 +140,16 @@ class BottleneckUnit(BaseLayer):
         return count + (self.conv_proj.multiply_accumulates(input_shape) if self.conv_proj else 0)
 
 
-def check_stages(blocks, width):
-    """Raises a `ValueError` unless `blocks` and `width` are valid arguments of `ResNetStem`."""
-    if not isinstance(blocks, list | tuple):
-        raise ValueError(f"`blocks` must be a tuple such as (3, 4, 9). Received: blocks={blocks!r}")
-    for units in blocks:
-        check_positive_int("blocks", units)
+def check_units(name, units):
+    """Raises a `ValueError` unless `units`, an argument `name`, can be the `blocks` of a stem."""
+    check_positive_ints(name, units, "a tuple of positive integers, such as (3, 4, 9)")
+
+
+def check_width(width):
+    """Raises a `ValueError` unless `width` is a valid argument of `ResNetStem`."""
     check_positive_int("width", width)
     if width % 32:
         raise ValueError(f"`width` must be a multiple of 32. Received: width={width}")
-
-
-def resolve_stem(stem, resnet_blocks):
-    """Returns the number of units in each stage of a model's ResNet stem.
-
-    Returns None for a model without a stem.
-    """
-    check_choice("stem", stem, (None, "", "resnet"))
-    if stem == "" and resnet_blocks:
-        raise ValueError(
-            f'`resnet_blocks` requires stem="resnet". Received: {resnet_blocks=}, {stem=}'
-        )
-    if stem == "" or (stem is None and resnet_blocks is None):
-        return None
-    blocks = () if resnet_blocks is None else resnet_blocks
-    check_stages(blocks, width=64)
-    return tuple(blocks)
 
 
 def stem_stride_of(blocks):

@@ -14,7 +14,13 @@ from keras_vit.layers.layer_norm import LayerNormalization
 from keras_vit.layers.mlp import ACTIVATIONS, MLPS, mlp_dense
 from keras_vit.layers.padding import real_tokens, with_zero_padding
 from keras_vit.layers.tokens import LayerScale
-from keras_vit.layers.validation import check_choice, check_positive_int, check_rank, check_rate
+from keras_vit.layers.validation import (
+    check_choice,
+    check_epsilon,
+    check_positive_int,
+    check_rank,
+    check_rate,
+)
 
 
 @serializable
@@ -103,6 +109,7 @@ class TransformerBlock(BaseLayer):
         check_rate("dropout", dropout)
         check_rate("attention_dropout", attention_dropout)
         check_rate("stochastic_depth", stochastic_depth)
+        check_epsilon(epsilon)
         self._keep_arguments(locals())
 
     def build(self, input_shape: tuple) -> None:
@@ -188,7 +195,9 @@ class TransformerBlock(BaseLayer):
         x = self.apply_mlp(self.norm_2(tokens), training)
         x = x if self.scale_2 is None else self.scale_2(x)
         tokens = tokens + self.drop_path(x, training=training)  # eq. 3
-        return tokens if real is None else with_zero_padding(tokens, real)
+        if real is None:
+            return tokens
+        return with_zero_padding(tokens, real[:, :1] if first_token_only else real)
 
     def attention_scores(self, tokens: KerasTensor) -> KerasTensor:
         """Computes the attention scores after the softmax.

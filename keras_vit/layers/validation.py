@@ -4,10 +4,32 @@ import math
 import numbers
 
 
+def is_positive_int(value):
+    """Returns whether `value` is an integer of 1 or more."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 1
+
+
 def check_positive_int(name, value):
     """Raises a `ValueError` unless `value` is an integer of 1 or more."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+    if not is_positive_int(value):
         raise ValueError(f"`{name}` must be an integer of 1 or more. Received: {name}={value!r}")
+
+
+def check_positive_ints(name, values, rule, length=None):
+    """Raises a `ValueError` unless `values` is a list or tuple of positive integers.
+
+    If `length` is set, there must be as many of them. The error states the `rule`, such as "four
+    positive integers".
+    """
+    is_sequence = isinstance(values, list | tuple) and length in (None, len(values))
+    if not is_sequence or not all(map(is_positive_int, values)):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={values!r}")
+
+
+def check_epsilon(epsilon):
+    """Raises a `ValueError` unless `epsilon` is a number above 0."""
+    if not isinstance(epsilon, int | float) or not epsilon > 0:
+        raise ValueError(f"`epsilon` must be a number above 0. Received: {epsilon=}")
 
 
 def check_rate(name, value):
@@ -32,21 +54,18 @@ def nearest_multiples(side, stride):
 
 def check_grid(grid):
     """Returns a valid grid as a tuple `(rows, columns)`; raises a `ValueError` for other values."""
-    if not isinstance(grid, list | tuple) or len(grid) != 2:
-        raise ValueError(f"`grid` must be (rows, columns). Received: grid={grid!r}")
-    for side in grid:
-        check_positive_int("grid", side)
+    check_positive_ints("grid", grid, "(rows, columns), two positive integers", 2)
     return tuple(grid)
 
 
-def check_grid_tokens(grid, tokens, class_token=True):
+def check_grid_tokens(grid, tokens, max_class_tokens=0):
     """Raises a `ValueError` unless `tokens` is the number of patches in the grid.
 
-    With `class_token`, 1 or 2 more tokens are valid too.
+    Up to `max_class_tokens` more tokens are valid too.
     """
     patches = math.prod(grid)
-    if tokens not in range(patches, patches + (3 if class_token else 1)):
-        more = ", 1 or 2 more with class tokens" if class_token else ""
+    if tokens not in range(patches, patches + max_class_tokens + 1):
+        more = f", up to {max_class_tokens} more with class tokens" if max_class_tokens else ""
         raise ValueError(
             f"The grid requires {patches} tokens{more}. Received: tokens={tokens}, grid={grid}"
         )

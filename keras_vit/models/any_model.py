@@ -162,24 +162,27 @@ def logits_activation_of(model: keras.Model) -> str:
     """Returns the activation that a model records for its logits.
 
     This is "softmax" (the default) or "sigmoid".
-
-    In a zero-shot classifier, the last layer takes precedence over the image tower, which other
-    models may share.
     """
-    last = model
-    while getattr(last, "layers", None):
-        last = last.layers[-1]
-    if hasattr(last, "logits_activation"):
-        return last.logits_activation
-    return next(
-        (layer.logits_activation for layer in layers_inside(model, InputPreprocessing)), "softmax"
-    )
+    return next((layer.logits_activation for layer in _activation_recorders(model)), "softmax")
 
 
 def set_logits_activation(model: keras.Model, activation: str) -> None:
     """Records the activation of a model's logits, "softmax" or "sigmoid"."""
-    for layer in layers_inside(model, InputPreprocessing):
+    for layer in _activation_recorders(model):
         layer.logits_activation = activation
+
+
+def _activation_recorders(model):
+    """Returns the layers that record the activation of a model's logits.
+
+    In a zero-shot classifier, this is the last layer and not the preprocessing of the image tower,
+    which other models may share.
+    """
+    last = model
+    while getattr(last, "layers", None):
+        last = last.layers[-1]
+    is_recorder = hasattr(last, "logits_activation")
+    return [last] if is_recorder else layers_inside(model, InputPreprocessing)
 
 
 def layers_inside(model, kind):
@@ -251,6 +254,12 @@ def images_into(model, vit, images, training=False):
             f"model={model.name!r}"
         )
     return received[0]
+
+
+def layers_up_to(model, vit, number):
+    """Returns the layers of a model that compute layer `number` of `vit`, in order."""
+    block = vit.blocks[max(number, 1) - 1]
+    return layers_before(model, vit) + vit.layers[: vit.layers.index(block) + (number > 0)]
 
 
 def layers_before(model, vit):

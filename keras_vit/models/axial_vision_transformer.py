@@ -10,7 +10,7 @@ from keras_vit import layers
 from keras_vit.layers.base import serializable
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.validation import check_positive_int, check_rate
-from keras_vit.models.image_model import ImageModel, add_head, keep, kept_arguments, policy_of
+from keras_vit.models.image_model import ImageModel, add_head, keep, kept_arguments
 from keras_vit.models.parts import shared_arguments
 from keras_vit.models.validation import patch_grid
 from keras_vit.preprocessing import Preprocessing
@@ -81,7 +81,7 @@ class AxialVisionTransformer(ImageModel):
             check_positive_int(argument, arguments[argument])
         check_rate("stochastic_depth", stochastic_depth)
         grid = patch_grid(input_shape, patch_size)
-        policy = {"dtype": policy_of(dtype)}
+        policy = {"dtype": dtype}
         images = keras.Input(shape=input_shape, name="images")
         x = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images)
         x = layers.Patches(patch_size, name="patches", **policy)(x)

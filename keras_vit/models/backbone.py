@@ -49,7 +49,9 @@ class Backbone(keras.Model):
         norm: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**{"dtype": "float32", **kwargs})
+        # The policy of the necks. This model itself casts nothing.
+        policy = keras.dtype_policies.get(kwargs.pop("dtype", None))
+        super().__init__(dtype="float32", **kwargs)
         if np.shape(layers) != np.shape(strides) or np.ndim(layers) != 1 or not len(layers):
             raise ValueError(
                 "`layers` and `strides` must be lists of the same length, with at least one "
@@ -67,11 +69,12 @@ class Backbone(keras.Model):
         self.layer_numbers = tuple(layers)
         self.strides = tuple(strides)
         self.norm = norm
+        self.neck_policy = policy
         self.feature_model = FeatureModel(
             model, list(layers), tokens="patch", grid=True, norm=norm, name="features"
         )
         self.necks = [
-            _neck(power, vit.hidden_size, name=f"neck_{index}")
+            _neck(power, vit.hidden_size, f"neck_{index}", policy)
             for index, power in enumerate(powers)
         ]
         self.build((None, *vit.image_shape))
@@ -94,6 +97,7 @@ class Backbone(keras.Model):
             "layers": self.layer_numbers,
             "strides": self.strides,
             "norm": self.norm,
+            "dtype": keras.dtype_policies.serialize(self.neck_policy),
         }
 
     from_config = classmethod(rebuild)
@@ -121,15 +125,15 @@ def _power_of_two(side, stride):
     return int(power)
 
 
-def _neck(power, hidden_size, name):
+def _neck(power, hidden_size, name, policy):
     """Creates the layers that resize a map; see `_power_of_two` for `power`."""
-    last = {"data_format": "channels_last"}
-    steps = [] if power else [keras.layers.Identity()]
+    options = {"data_format": "channels_last", "dtype": policy}
+    steps = [] if power else [keras.layers.Identity(dtype=policy)]
     if power < 0:
-        steps.append(keras.layers.MaxPooling2D(2**-power, **last))
+        steps.append(keras.layers.MaxPooling2D(2**-power, **options))
     for index in range(power):
         if index:
-            steps.append(keras.layers.LayerNormalization(epsilon=1e-6))
-            steps.append(keras.layers.Activation("gelu"))
-        steps.append(keras.layers.Conv2DTranspose(hidden_size, 2, strides=2, **last))
+            steps.append(keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy))
+            steps.append(keras.layers.Activation("gelu", dtype=policy))
+        steps.append(keras.layers.Conv2DTranspose(hidden_size, 2, strides=2, **options))
     return keras.Sequential(steps, name=name)

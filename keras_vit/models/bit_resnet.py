@@ -8,10 +8,21 @@ import keras
 
 from keras_vit import checkpoints, layers
 from keras_vit.layers.base import serializable
-from keras_vit.layers.resnet_stem import BIT_UNITS, check_stages
+from keras_vit.layers.resnet_stem import check_width
 from keras_vit.layers.validation import check_choice, check_positive_int
-from keras_vit.models.image_model import ImageModel, add_head, keep, kept_arguments, policy_of
+from keras_vit.models.image_model import ImageModel, add_head, keep, kept_arguments
 from keras_vit.preprocessing import Preprocessing
+
+# Number of units in each stage of a ResNet, by depth. Depth 8 is for small images: its stride is 8
+# instead of 32.
+BIT_UNITS = {
+    8: (1, 1),
+    26: (2, 2, 2, 2),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+    200: (3, 24, 36, 3),
+}
 
 
 @serializable
@@ -73,13 +84,13 @@ class BiTResNet(ImageModel):
         check_choice("depth", depth, BIT_UNITS)
         check_choice("version", version, (1, 2))
         check_positive_int("width_factor", width_factor)
-        check_stages(BIT_UNITS[depth], width)
+        check_width(width)
         if weights is not None and classes is None and include_top:
             published = checkpoints.find_published(weights, depth=depth, width_factor=width_factor)
             classes = None if published is None else published.classes
         arguments["classes"] = 1000 if classes is None else classes
         check_positive_int("classes", arguments["classes"])
-        policy = {"dtype": policy_of(dtype)}
+        policy = {"dtype": dtype}
         resnet = _make_resnet(arguments, policy)
         images = keras.Input(shape=input_shape, name="images")
         x = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images)

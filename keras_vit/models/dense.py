@@ -10,8 +10,16 @@ from keras import ops
 from keras_vit.checkpoints import names
 from keras_vit.models.any_model import find_vision_transformer
 from keras_vit.models.image_model import keep
-from keras_vit.models.validation import refuse
+from keras_vit.models.validation import check_supported
 from keras_vit.models.vision_transformer import VisionTransformer
+
+# Values of arguments that dense heads support; see `VisionTransformer`.
+_SUPPORTED = {
+    "include_top": (True,),
+    "representation_size": (0,),
+    "head_bias": (0,),
+    "classifier_activation": (None, "linear"),
+}
 
 
 class DenseVisionTransformer(VisionTransformer):
@@ -20,9 +28,11 @@ class DenseVisionTransformer(VisionTransformer):
     Args:
         levels: numbers of the blocks whose outputs the head reads, counted from 1, in order. The
             last one must be `num_layers`. None for the default of the head.
-        level_norm: whether the final LayerNorm applies to every level.
+        level_norm: whether the final LayerNorm applies to every level; without effect in a model
+            with `pool_norm`, whose only final LayerNorm follows the pooling.
         **kwargs: arguments of `VisionTransformer`. `classifier` only determines whether the model
-            has a class token. `representation_size` must be 0, and `include_top` True.
+            has a class token. `include_top` must be True; `representation_size`, `head_bias` and
+            `classifier_activation` must have their defaults.
 
     Attributes:
         predicts: "segmentation" or "depth", the meaning of the outputs.
@@ -58,8 +68,8 @@ class DenseVisionTransformer(VisionTransformer):
         """
         vit = find_vision_transformer(model)
         vit.check_grid()
-        own = set(vit.own_arguments()) | {"classes", "include_top", "representation_size"}
-        kept = {name: value for name, value in vit.arguments.items() if name not in own}
+        of_head = {*vit.own_arguments(), *_SUPPORTED, "classes"}
+        kept = {name: value for name, value in vit.arguments.items() if name not in of_head}
         dense = cls(**{**kept, "preprocessing": vit.preprocessing, **arguments})
         source = names.canonical_variables(vit)
         for name, variable in names.canonical_variables(dense).items():
@@ -79,13 +89,12 @@ class DenseVisionTransformer(VisionTransformer):
         raise NotImplementedError
 
     def _make_layers(self, arguments, preprocessing, policy):
-        if not arguments["include_top"] or arguments["representation_size"]:
-            refuse(
-                "`include_top` must be True, and `representation_size` 0, with a dense head.",
-                arguments,
-                "include_top",
-                "representation_size",
-            )
+        check_supported(
+            arguments,
+            _SUPPORTED,
+            "A dense head requires include_top=True, and does not support `representation_size`, "
+            "`head_bias` or `classifier_activation`.",
+        )
         has_token = arguments["classifier"].startswith("token")
         every_token = {"classifier": "token_unpooled" if has_token else "unpooled"}
         without_top = {**arguments, **every_token, "include_top": False}

@@ -9,7 +9,12 @@ from keras import ops
 
 from keras_vit.layers.base import BaseLayer, arguments_among, serializable
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.validation import check_choice, check_positive_int
+from keras_vit.layers.validation import (
+    check_choice,
+    check_positive_int,
+    check_positive_ints,
+    check_rate,
+)
 from keras_vit.models.dense import (
     DenseVisionTransformer,
     batch_norm,
@@ -117,10 +122,8 @@ def _check(own, classes):
     check_choice("readout", own["readout"], ("ignore", "add", "project"))
     check_positive_int("features", own["features"])
     check_positive_int("depth_features", own["depth_features"])
-    if len(own["level_channels"]) != 4:
-        refuse("`level_channels` must be four integers.", own, "level_channels")
-    for channels in own["level_channels"]:
-        check_positive_int("level_channels", channels)
+    check_positive_ints("level_channels", own["level_channels"], "four positive integers", 4)
+    check_rate("head_dropout", own["head_dropout"])
     if own["predicts"] == "depth" and classes not in (None, 1):
         raise ValueError(f"`classes` must be 1 for depth. Received: {classes=}")
     if not own["max_depth"] >= 0 or (own["max_depth"] and own["predicts"] != "depth"):

@@ -13,8 +13,8 @@ from keras_vit.models.any_model import (
     check_images,
     find_vision_transformer,
     images_into,
-    layers_before,
     layers_inside,
+    layers_up_to,
     rebuild,
 )
 from keras_vit.models.image_model import ImageModel
@@ -135,8 +135,7 @@ class FeatureModel(keras.Model):
     def _used_layers(self):
         """Returns the layers that affect the output."""
         vit = self.vit
-        last = vit.layers.index(vit.blocks[max(*self._numbers, 1) - 1])
-        used = layers_before(self.model, vit) + vit.layers[: last + 1]
+        used = layers_up_to(self.model, vit, max(self._numbers))
         if self.norm:
             used.append(vit.norm)
         if self.tokens == "pooled":

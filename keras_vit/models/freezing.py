@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.validation import check_positive_int
-from keras_vit.models.any_model import find_vision_transformer, layers_before
+from keras_vit.models.any_model import find_vision_transformer, layers_before, layers_up_to
 from keras_vit.models.layer_numbers import layer_number
 
 LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
@@ -37,15 +37,14 @@ def freeze(
     """
     vit = find_vision_transformer(model)
     if up_to == "head":
-        frozen = [layer for layer in vit.layers if layer is not vit.head]
+        frozen = layers_before(model, vit)
+        frozen += [layer for layer in vit.layers if layer is not vit.head]
     elif isinstance(up_to, str):
         raise ValueError(f"`up_to` must be a block number or 'head'. Received: {up_to=}")
     else:
-        number = layer_number(vit, up_to)
-        last = vit.blocks[max(number, 1) - 1]
-        frozen = vit.layers[: vit.layers.index(last) + (number > 0)]
+        frozen = layers_up_to(model, vit, layer_number(vit, up_to))
     _set_trainable(model, True)
-    for layer in (*layers_before(model, vit), *frozen):
+    for layer in frozen:
         _set_trainable(layer, False)
     return _report(model, write)
 

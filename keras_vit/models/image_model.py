@@ -44,9 +44,7 @@ class ImageModel(keras.Model):
     head: keras.layers.Layer | None
 
     def __new__(cls, *args, **kwargs):
-        bases = cls.__mro__[: cls.__mro__.index(ImageModel)]
-        known = [name for base in bases for name in parameters_of(base)]
-        check_names(cls.__name__, [*known, "trainable"], kwargs)
+        check_names(cls.__name__, [*parameters_of(cls), "trainable"], kwargs)
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(
@@ -62,8 +60,7 @@ class ImageModel(keras.Model):
         **kwargs,
     ):
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
-        if dtype is not None:
-            self.dtype_policy = keras.dtype_policies.get(dtype)
+        self.dtype_policy = keras.dtype_policies.get(dtype)
         self.arguments = types.MappingProxyType(arguments)
         self.image_shape = tuple(inputs.shape[1:])
         self.head = next((layer for layer in reversed(self.layers) if layer.name == "head"), None)
@@ -125,9 +122,9 @@ class ImageModel(keras.Model):
         self.input_preprocessing.preprocessing = value
 
     def get_config(self) -> dict[str, Any]:
-        policies = [layer.dtype_policy for layer in self._flatten_layers()]
-        if any(isinstance(policy, QuantizedDTypePolicy) for policy in policies):
-            self.input_preprocessing.refuse_quantization()
+        for layer in self._flatten_layers():
+            if isinstance(layer.dtype_policy, QuantizedDTypePolicy):
+                self.input_preprocessing.refuse_quantization()
         activation = self.arguments["classifier_activation"]
         if callable(activation):
             activation = keras.activations.serialize(activation)
@@ -191,11 +188,6 @@ def kept_arguments(variables):
     arguments = arguments_among(variables, omit)
     shape = arguments["input_shape"]
     return {**arguments, "input_shape": tuple(shape) if isinstance(shape, list) else shape}
-
-
-def policy_of(dtype):
-    """Returns the dtype policy for the argument `dtype`; None selects Keras' global policy."""
-    return keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
 
 
 def make_pre_logits(arguments, dtype=None):

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.validation import check_rate
 from keras_vit.models.dense import DenseVisionTransformer, batch_norm
 from keras_vit.models.image_model import keep
 
@@ -34,11 +35,10 @@ class LinearSegmenter(DenseVisionTransformer):
     Reference: the segmentation protocols of DINOv2 and DINOv3.
     """
 
-    predicts = "segmentation"
-
     def __init__(
         self, *, head_dropout: float = 0.0, name: str = "linear_segmenter", **kwargs: Any
     ) -> None:
+        check_rate("head_dropout", head_dropout)
         keep(self, head_arguments={"head_dropout": head_dropout})
         super().__init__(name=name, **kwargs)
 

@@ -6,7 +6,7 @@ from keras import KerasTensor
 
 from keras_vit.layers.base import serializable
 from keras_vit.layers.patch_masking import PatchMasking
-from keras_vit.models.image_model import VARIANTS, keep, policy_of
+from keras_vit.models.image_model import VARIANTS, keep
 from keras_vit.models.vision_transformer import VisionTransformer
 
 
@@ -26,7 +26,7 @@ class MaskedPatchVisionTransformer(VisionTransformer):
     saved_as = "VisionTransformer"
 
     def __init__(self, *, masking_rate: float = 0.5, dtype: Any = None, **kwargs: Any) -> None:
-        masking = PatchMasking(masking_rate, name="mask_patches", dtype=policy_of(dtype))
+        masking = PatchMasking(masking_rate, name="mask_patches", dtype=dtype)
         keep(self, masking_rate=masking_rate, masking=masking)
         super().__init__(dtype=dtype, **kwargs)
 

@@ -15,13 +15,20 @@ from keras_vit.layers.patches import PatchEncoder
 from keras_vit.layers.validation import check_grid, check_positive_int
 from keras_vit.models import parts
 from keras_vit.models.image_model import VARIANTS, keep
-from keras_vit.models.validation import refuse
+from keras_vit.models.validation import check_supported
 from keras_vit.models.vision_transformer import VisionTransformer
 from keras_vit.naflex import batch_shape, linear_weights
 from keras_vit.preprocessing import Layout, concrete_values
 
-# Arguments that the model does not support; see `VisionTransformer`.
-_REFUSED = ("num_registers", "rotary", "pre_norm", "pool_norm", "resnet_blocks")
+# Values of arguments that the model supports; see `VisionTransformer`.
+_SUPPORTED = {
+    "classifier": ("map",),
+    "position_embedding": ("learned",),
+    "position_embedding_at": ("stem",),
+    **dict.fromkeys(
+        ("num_registers", "rotary", "pre_norm", "pool_norm", "resnet_blocks"), (None, False)
+    ),
+}
 
 
 @serializable
@@ -87,7 +94,13 @@ class NaFlexVisionTransformer(VisionTransformer):
     def make_input(
         self, arguments: Mapping[str, Any], preprocessing: Any, policy: dict
     ) -> dict[str, Any]:
-        _check(arguments)
+        check_supported(
+            arguments,
+            _SUPPORTED,
+            'A NaFlex model requires classifier="map" and learned position embeddings added once, '
+            "and does not support registers, rotary embeddings, `pre_norm`, `pool_norm` or ResNet "
+            "stems.",
+        )
         made = parts.make_input(arguments, preprocessing, policy)
         layer = made["input_preprocessing"]
         layer.autocast = False  # bfloat16 cannot represent odd positions above 256
@@ -136,25 +149,6 @@ class NaFlexVisionTransformer(VisionTransformer):
 
 
 VARIANTS["max_patches"] = NaFlexVisionTransformer
-
-
-def _check(arguments):
-    """Raises a `ValueError` for arguments that a NaFlex model does not support."""
-    needed = {
-        "classifier": "map",
-        "position_embedding": "learned",
-        "position_embedding_at": "stem",
-        **dict.fromkeys(_REFUSED),
-    }
-    other = [name for name, value in needed.items() if (arguments[name] or None) != value]
-    if other:
-        refuse(
-            'A NaFlex model requires classifier="map" and learned position embeddings added once, '
-            "and does not support registers, rotary embeddings, `pre_norm`, `pool_norm` or ResNet "
-            "stems.",
-            arguments,
-            *other,
-        )
 
 
 # The layers. The position embedding sets padding tokens to zero; later layers keep them at zero, so

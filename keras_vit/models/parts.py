@@ -118,7 +118,7 @@ def shared_arguments(block_class, arguments):
     shared = {name: arguments[name] for name in parameters_of(block_class) if name in arguments}
     last = max(arguments["num_layers"] - 1, 1)
     for i in range(arguments["num_layers"]):
-        rate = arguments["stochastic_depth"] * i / last
+        rate = arguments.get("stochastic_depth", 0.0) * i / last
         yield {**shared, "stochastic_depth": rate, "name": f"encoderblock_{i}"}
 
 

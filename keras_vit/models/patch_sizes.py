@@ -11,8 +11,14 @@ from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.patches import cut_patches
 from keras_vit.layers.validation import check_positive_int
 from keras_vit.models.replaced_forward import replaced_forward
-from keras_vit.models.validation import patch_grid, refuse
+from keras_vit.models.validation import check_supported, patch_grid
 from keras_vit.models.vision_transformer import VisionTransformer
+
+_SUPPORTED = {
+    "resnet_blocks": (None,),
+    "rotary": (None,),
+    "position_embedding": ("learned", "none"),
+}
 
 
 @contextlib.contextmanager
@@ -41,17 +47,12 @@ def at_patch_size(model: VisionTransformer, patch_size: int) -> Iterator[None]:
             "Only a plain VisionTransformer can change its patch size. "
             f"Received: model={getattr(model, 'name', model)!r}, a {type(model).__name__}"
         )
-    arguments = model.arguments
-    can_resize = arguments["position_embedding"] in ("learned", "none")
-    if model.stem or arguments["rotary"] or not can_resize:
-        refuse(
-            "Changing the patch size requires a model without a stem or rotary embedding; its "
-            "`position_embedding` must be learned or none.",
-            arguments,
-            "resnet_blocks",
-            "rotary",
-            "position_embedding",
-        )
+    check_supported(
+        model.arguments,
+        _SUPPORTED,
+        "Changing the patch size requires a model without a stem or rotary embedding; its "
+        "`position_embedding` must be learned or none.",
+    )
     check_positive_int("patch_size", patch_size)
     grid = patch_grid(model.image_shape, patch_size)
     replacement = {} if patch_size == model.patch_size else _parts(model, patch_size, grid)

@@ -14,7 +14,8 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.end_token import EndTokenPooling
 from keras_vit.layers.mlp import ACTIVATIONS
 from keras_vit.layers.validation import check_choice, check_positive_int
-from keras_vit.models.image_model import keep, policy_of
+from keras_vit.models.image_model import keep
+from keras_vit.models.parts import shared_arguments
 from keras_vit.models.validation import refuse
 
 
@@ -84,11 +85,11 @@ class TextTransformer(keras.Model):
         arguments = arguments_among(locals(), omit=("name", "dtype"))
         check_names(type(self).__name__, [*arguments, "name", "dtype", "trainable"], kwargs)
         _check(arguments)
-        policy = {"dtype": policy_of(dtype)}
+        policy = {"dtype": dtype}
         keep(self, arguments=types.MappingProxyType(arguments), **_make_layers(arguments, policy))
         ids = keras.Input((length,), dtype="int32", name="ids")
         super().__init__(ids, self.forward(ids), name=name, **kwargs)
-        self.dtype_policy = policy["dtype"]
+        self.dtype_policy = keras.dtype_policies.get(dtype)
 
     # The forward pass: takes KerasTensors while the model is built, and arrays afterwards.
 
@@ -133,15 +134,12 @@ def _make_layers(arguments, policy):
     """Creates the layers, by attribute name."""
     normal = keras.initializers.RandomNormal(stddev=0.02)
     block_class = CausalTransformerBlock if arguments["causal"] else TransformerBlock
-    shared = ("num_heads", "mlp_dim", "dropout", "epsilon", "mlp", "remat")
-    options = {name: arguments[name] for name in shared}
     end_token = None
     if arguments["pool"] != "last":
         end_id = arguments["end_id"] if arguments["pool"] == "end" else None
         end_token = EndTokenPooling(end_id, name="pool", **policy)
     blocks = [
-        block_class(name=f"encoderblock_{i}", **options, **policy)
-        for i in range(arguments["num_layers"])
+        block_class(**shared, **policy) for shared in shared_arguments(block_class, arguments)
     ]
     return {
         "token_embedding": keras.layers.Embedding(

@@ -5,10 +5,11 @@ import types
 from keras_vit import checkpoints
 from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.positions import POSITION_EMBEDDINGS
-from keras_vit.layers.resnet_stem import resolve_stem, stem_stride_of
+from keras_vit.layers.resnet_stem import check_units, stem_stride_of
 from keras_vit.layers.validation import (
     check_choice,
     check_positive_int,
+    check_positive_ints,
     check_rate,
     nearest_multiples,
 )
@@ -18,6 +19,18 @@ _CHOICES = {
     "position_embedding": POSITION_EMBEDDINGS,
     "position_embedding_at": ("stem", "every_layer", "every_layer_shared"),
     "position_resampling": RULES,
+}
+# Values of other arguments that some arguments require.
+_WITH_POSITIONS_AT_EVERY_LAYER = {
+    "position_embedding": ("learned", "learned2d"),
+    "class_token_position": (True,),
+    "num_registers": (0,),
+}
+_WITH_DISTILLATION = {
+    "classifier": ("token",),
+    "representation_size": (0,),
+    "position_embedding": [name for name in POSITION_EMBEDDINGS if not name.endswith("2d")],
+    "position_embedding_at": ("stem",),
 }
 
 
@@ -43,7 +56,7 @@ def complete_arguments(arguments, weights, stem):
     `classes` and `representation_size` default to those of the published `weights`, otherwise to
     1000 and 0. `include_top` becomes False if the published weights have no head.
     """
-    arguments = {**arguments, "resnet_blocks": resolve_stem(stem, arguments["resnet_blocks"])}
+    arguments = {**arguments, "resnet_blocks": _units_of_stem(stem, arguments["resnet_blocks"])}
     published = None if weights is None else checkpoints.find_published(weights, **arguments)
     if published is not None and published.classes == 0 and arguments["classes"] is None:
         arguments["include_top"] = False
@@ -60,6 +73,21 @@ def complete_arguments(arguments, weights, stem):
     return arguments
 
 
+def _units_of_stem(stem, resnet_blocks):
+    """Returns the number of units in each stage of the ResNet stem, or None for no stem."""
+    if stem not in (None, "", "resnet"):
+        raise ValueError(f'`stem` must be "resnet", or "" for none. Received: {stem=}')
+    if stem == "" and resnet_blocks:
+        raise ValueError(
+            f'`resnet_blocks` requires stem="resnet". Received: {resnet_blocks=}, {stem=}'
+        )
+    if stem == "" or (stem is None and resnet_blocks is None):
+        return None
+    units = () if resnet_blocks is None else resnet_blocks
+    check_units("resnet_blocks", units)
+    return tuple(units)
+
+
 def check_vision_transformer(arguments):
     """Raises a `ValueError` for an invalid argument; the layers check further arguments."""
     _check_values(arguments)
@@ -70,6 +98,16 @@ def refuse(message, arguments, *names):
     """Raises a `ValueError` that names the values of some arguments."""
     received = ", ".join(f"{name}={arguments[name]!r}" for name in names)
     raise ValueError(f"{message} Received: {received}")
+
+
+def check_supported(arguments, supported, message):
+    """Raises a `ValueError` with a message if the value of an argument is not supported.
+
+    `supported` maps names to the values that are.
+    """
+    other = [name for name, values in supported.items() if arguments[name] not in values]
+    if other:
+        refuse(message, arguments, *other)
 
 
 def _check_values(arguments):
@@ -83,53 +121,33 @@ def _check_values(arguments):
             check_positive_int(name, arguments[name])
     for name in ("dropout", "stochastic_depth"):
         check_rate(name, arguments[name])
-    epsilon = arguments["epsilon"]
-    if not isinstance(epsilon, int | float) or not epsilon > 0:
-        refuse("`epsilon` must be a number above 0.", arguments, "epsilon")
-    shape = arguments["input_shape"]
-    is_shape = isinstance(shape, list | tuple) and len(shape) == 3
-    if not is_shape or not all(isinstance(side, int) and side > 0 for side in shape):
-        message = "`input_shape` must be (height, width, channels), three positive integers."
-        refuse(message, arguments, "input_shape")
+    rule = "(height, width, channels), three positive integers"
+    check_positive_ints("input_shape", arguments["input_shape"], rule, 3)
 
 
 def _check_combinations(arguments):
     """Checks arguments that depend on each other."""
     a = types.SimpleNamespace(**arguments)
-    every_token_has_position = (
-        a.position_embedding in ("learned", "learned2d")
-        and a.class_token_position
-        and not a.num_registers
-    )
-    if a.position_embedding_at != "stem" and not every_token_has_position:
-        refuse(
+    if a.position_embedding_at != "stem":
+        check_supported(
+            arguments,
+            _WITH_POSITIONS_AT_EVERY_LAYER,
             "`position_embedding_at` must be stem unless every token has a learned or learned2d "
             "position embedding.",
-            arguments,
-            "position_embedding_at",
-            "position_embedding",
-            "class_token_position",
-            "num_registers",
         )
-    can_be_distilled = (
-        a.classifier == "token"
-        and not a.representation_size
-        and a.position_embedding_at == "stem"
-        and not a.position_embedding.endswith("2d")
-    )
-    if a.distilled and not can_be_distilled:
-        refuse(
+    if a.distilled:
+        check_supported(
+            arguments,
+            _WITH_DISTILLATION,
             '`distilled` requires classifier="token", no `representation_size`, '
             'position_embedding_at="stem" and no 2-D `position_embedding`.',
-            arguments,
-            "classifier",
-            "representation_size",
-            "position_embedding",
-            "position_embedding_at",
         )
     if a.pool_norm and "unpooled" in a.classifier:
         message = "`pool_norm` requires a classifier that pools the tokens."
         refuse(message, arguments, "classifier")
+    if not {"head_size", "grid", "prefix"}.isdisjoint(a.rotary or ()):
+        message = "`rotary` must not contain head_size, grid or prefix, which the model determines."
+        refuse(message, arguments, "rotary")
     positions = POSITION_EMBEDDINGS[a.position_embedding]
     has_positioned_token = a.classifier.startswith("token") and a.class_token_position
     if has_positioned_token and not positions.has_class_token_position:

@@ -9,7 +9,7 @@ from keras import KerasTensor
 
 from keras_vit.layers.base import serializable
 from keras_vit.models import parts
-from keras_vit.models.image_model import ImageModel, keep, kept_arguments, policy_of
+from keras_vit.models.image_model import ImageModel, keep, kept_arguments
 from keras_vit.models.replaced_forward import replacement_of
 from keras_vit.models.validation import check_vision_transformer, complete_arguments
 from keras_vit.preprocessing import Preprocessing
@@ -149,7 +149,7 @@ class VisionTransformer(ImageModel):
         arguments = kept_arguments(locals()) | self.own_arguments()
         arguments = complete_arguments(arguments, weights, stem)
         check_vision_transformer(arguments)
-        policy = {"dtype": policy_of(dtype)}
+        policy = {"dtype": dtype}
         self._make_layers(arguments, preprocessing, policy)
         images = keras.Input(shape=self.batch_shape(arguments), name="images")
         super().__init__(

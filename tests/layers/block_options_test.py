@@ -91,6 +91,7 @@ def test_config_without_options_means_the_defaults():
     ("options", "message"),
     [
         ({"mlp": "relu"}, "`mlp` must be one of"),
+        ({"epsilon": 0.0}, "`epsilon` must be a number above 0"),
         ({"attention_bias": "abc"}, "letters of"),
         ({"rotary": {"theta": 1.0}}, "missing .* argument: 'grid'"),
         ({"rotary": {"grid": (2, 3), "base": 1.0}}, "unexpected keyword argument 'base'"),

@@ -90,8 +90,8 @@ def test_new_unit_returns_nonnegative_input():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"blocks": 3}, "a tuple such as"),
-        ({"blocks": (3, 0)}, "blocks=0"),
+        ({"blocks": 3}, "`blocks` must be a tuple"),
+        ({"blocks": (3, 0)}, "positive integers.*blocks=.3, 0."),
         ({"width": 48}, "a multiple of 32"),
     ],
 )

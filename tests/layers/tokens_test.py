@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from keras_vit.layers import ClassToken, PositionEmbedding, SinCosPositionEmbedding
+from keras_vit.layers import (
+    ClassToken,
+    PositionEmbedding,
+    PositionEmbedding2D,
+    SinCosPositionEmbedding,
+)
 
 from ..shared import to_numpy
 
@@ -21,8 +26,10 @@ def test_positions_start_normal_and_class_token_starts_zero():
 
 
 def test_rejects_grid_with_other_number_of_tokens():
-    with pytest.raises(ValueError, match="6 tokens, 1 or 2 more .*tokens=9"):
+    with pytest.raises(ValueError, match="6 tokens, up to 2 more .*tokens=9"):
         PositionEmbedding((2, 3)).build((None, 9, 4))
+    with pytest.raises(ValueError, match="6 tokens, up to 1 more .*tokens=8"):
+        PositionEmbedding2D((2, 3)).build((None, 8, 4))
     with pytest.raises(ValueError, match="6 tokens.*tokens=None"):
         SinCosPositionEmbedding((2, 3)).build((None, None, 8))
 
@@ -32,7 +39,7 @@ def test_rejects_grid_with_other_number_of_tokens():
     [
         ((2, 3), (1, 7, 8), "requires 6 tokens"),
         ((2, 3), (1, 6, 6), "a multiple of 4"),
-        ((2, 0), (1, 6, 8), "an integer of 1 or more"),
+        ((2, 0), (1, 6, 8), "two positive integers"),
         (6, (1, 6, 8), "must be .*rows, columns"),
     ],
 )

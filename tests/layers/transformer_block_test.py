@@ -102,6 +102,14 @@ def test_branches_are_dropped_independently():
     assert len(outcomes) == 4
 
 
+@pytest.mark.one_backend
+def test_masked_block_can_return_only_the_first_token():
+    tokens = np.pad(_tokens(), ((0, 0), (0, 2), (0, 0)))
+    block = _random_block(tokens, 3, 20, masked=True)
+    first = _random_block(tokens, 3, 20, masked=True, first_token_only=True)
+    np.testing.assert_allclose(to_numpy(first(tokens)), to_numpy(block(tokens))[:, :1], atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout", "stochastic_depth"])
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
 def test_rejects_rates_outside_zero_to_one(name, rate):

@@ -34,6 +34,20 @@ def test_backbone_has_requested_strides_and_saves(tmp_path):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.one_backend
+def test_loaded_backbone_keeps_its_dtype_policy(tmp_path):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    vit = keras_vit.VisionTransformer(**MODEL, input_shape=(16, 16, 3))
+    backbone = keras_vit.backbone(vit, layers=[2, 3, 4], strides=[4, 8, 16])
+    keras.config.set_dtype_policy("float32")
+    backbone.save(tmp_path / "backbone.keras")
+    loaded = keras.models.load_model(tmp_path / "backbone.keras")
+    images = random_images((2, 16, 16, 3))
+    for ours, theirs in zip(loaded(images), backbone(images)):
+        assert keras.backend.standardize_dtype(ours.dtype) == "bfloat16"
+        np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize(
     ("layers", "strides", "message"),
     [

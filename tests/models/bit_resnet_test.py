@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.layers.resnet_stem import BIT_UNITS
+from keras_vit.models.bit_resnet import BIT_UNITS
 
 from ..numpy_reference import group_norm
 from ..shared import images_for, random_images, randomize, to_numpy

@@ -103,6 +103,14 @@ def test_linear_head_reads_normalized_patches_of_any_backbone(backbone):
     np.testing.assert_allclose(output(model, images), x @ kernel + bias, atol=1e-4)
 
 
+@pytest.mark.one_backend
+def test_head_of_the_backbone_is_not_used():
+    head = {"representation_size": 8, "head_bias": -4.0, "classifier_activation": "softmax"}
+    vit = keras_vit.VisionTransformer(**SMALL, **head)
+    model = keras_vit.LinearSegmenter.on(vit, classes=3)
+    assert not output(model, images_for(model)).any()
+
+
 def test_dense_model_shares_no_arrays_with_its_backbone():
     """On JAX, training donates the arrays of the model, so that others cannot read them."""
     vit = keras_vit.VisionTransformer(**SMALL)
@@ -163,7 +171,11 @@ def test_backbone_weights_load_with_a_new_head(tmp_path):
         ({"levels": (3, 2, 4)}, "in order"),
         ({"levels": (1, 4)}, "four block numbers"),
         ({"readout": "sum"}, "`readout` must be one of"),
-        ({"representation_size": 8}, "`representation_size` 0"),
+        ({"representation_size": 8}, "representation_size=8"),
+        ({"head_bias": -4.0}, "head_bias=-4.0"),
+        ({"classifier_activation": "softmax"}, "classifier_activation='softmax'"),
+        ({"head_dropout": 1.0}, "head_dropout=1.0"),
+        ({"level_channels": (4, 4, 4, 0)}, "four positive integers"),
         ({"readout": "add", "classifier": "gap"}, "without a class token"),
         ({"predicts": "depth", "classes": 3}, "must be 1 for depth"),
         ({"max_depth": 10.0}, "max_depth"),
@@ -172,6 +184,12 @@ def test_backbone_weights_load_with_a_new_head(tmp_path):
 def test_invalid_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         keras_vit.DensePredictionTransformer(**{**SMALL, "classes": 2, **arguments})
+
+
+@pytest.mark.one_backend
+def test_linear_head_refuses_a_dropout_rate_of_one():
+    with pytest.raises(ValueError, match="head_dropout=1"):
+        keras_vit.LinearSegmenter(**SMALL, classes=2, head_dropout=1)
 
 
 @pytest.mark.one_backend

@@ -120,6 +120,16 @@ def test_features_apply_layers_before_the_transformer(wrap):
 
 
 @pytest.mark.one_backend
+@pytest.mark.parametrize("layer, num_blocks", [(0, 0), (2, 2), ([0, 1], 1)])
+def test_feature_model_trains_only_layers_that_affect_its_output(layer, num_blocks):
+    vit = build()
+    model = keras_vit.FeatureModel(vit, layer, norm=False)
+    expected = [vit.patch_encoder, vit.class_token, vit.positions[0], *vit.blocks[:num_blocks]]
+    expected_ids = {id(variable) for layer in expected for variable in layer.trainable_variables}
+    assert {id(variable) for variable in model.trainable_variables} == expected_ids
+
+
+@pytest.mark.one_backend
 def test_mixed_precision_features_are_close_to_float32():
     exact = build()
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -173,8 +173,8 @@ def test_epsilon_reaches_every_norm(epsilon):
             {"input_shape": (64, 70, 3), "resnet_blocks": (), "patch_size": 4},
             "valid widths are 64 and 80",
         ),
-        ({"resnet_blocks": 3}, "`blocks` must be a tuple"),
-        ({"resnet_blocks": 0}, "`blocks` must be a tuple"),
+        ({"resnet_blocks": 3}, "`resnet_blocks` must be a tuple"),
+        ({"resnet_blocks": (1, 0)}, "`resnet_blocks` must be a tuple"),
         ({"stem": "conv"}, "`stem` must be"),
         ({"stem": "", "resnet_blocks": (1,)}, 'requires stem="resnet"'),
         ({"position_embedding": "2d"}, "one of learned"),
@@ -193,6 +193,7 @@ def test_epsilon_reaches_every_norm(epsilon):
         ({"distilled": True, "position_embedding": "learned2d"}, "no 2-D"),
         ({"distilled": True, "representation_size": 4}, "no `representation_size`"),
         ({"pool_norm": True, "classifier": "unpooled"}, "`pool_norm` requires"),
+        ({"rotary": {"grid": (2, 3)}}, "`rotary` must not contain"),
     ],
     ids=str,
 )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.models.any_model import logits_activation_of
+from keras_vit.models.any_model import logits_activation_of, set_logits_activation
 
 from ..shared import FAMILY_FILES, copy_model_folder, read_arrays, to_numpy
 
@@ -95,6 +95,9 @@ def test_classifiers_of_one_tower_keep_their_activations(tower, tmp_path):
     ]
     assert [logits_activation_of(model) for model in models] == ["sigmoid", "softmax"]
     assert logits_activation_of(keras.Sequential([models[0]])) == "sigmoid"
+    assert logits_activation_of(image_tower) == "softmax"
+    set_logits_activation(models[1], "sigmoid")
+    assert logits_activation_of(models[1]) == "sigmoid"
     assert logits_activation_of(image_tower) == "softmax"
 
 

@@ -127,9 +127,11 @@ def test_preprocessing_rejects_normalized_images(model):
         keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
 
 
-def test_requires_attention_pooling(folder):
-    with pytest.raises(ValueError, match="classifier=.map"):
-        keras_vit.from_pretrained(folder, classifier="gap")
+@pytest.mark.parametrize("arguments", [{"classifier": "gap"}, {"stem": "resnet"}])
+def test_rejects_unsupported_arguments(arguments, model):
+    arguments = {**model.arguments, "input_shape": (64, 64, 3), **arguments}
+    with pytest.raises(ValueError, match="A NaFlex model requires"):
+        keras_vit.NaFlexVisionTransformer(**arguments)
 
 
 def test_features_have_no_common_grid(model, batch):
