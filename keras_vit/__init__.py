@@ -101,6 +101,7 @@ __all__ = [
     "text",
 ]
 
+# The constructors of all sizes, such as `keras_vit.ViT_B16` and `keras_vit.models.ViT_B16`.
 globals().update(families.CONSTRUCTORS)
 vars(models).update(families.CONSTRUCTORS)
 

@@ -1,8 +1,8 @@
-"""Checks constructor arguments; the error for an unknown argument suggests a valid name or lists
-all valid names."""
+"""Checks constructor arguments, and suggests names for misspelled ones."""
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -30,9 +30,9 @@ def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
     for base in constructor.__mro__:
         own = vars(base).get("__init__")
         if base.__name__ == "ImageModel":  # its subclasses set the other arguments themselves
-            known = _named(vars(base)["__init__"])
-            rest = {name: known[name] for name in ("name", "dtype") if name not in parameters}
-            return {**parameters, **rest}
+            for name in ("name", "dtype"):
+                parameters.setdefault(name, _named(own)[name])
+            return parameters
         if own is None:
             continue
         parameters = {**_named(own), **parameters}
@@ -69,3 +69,11 @@ def check_names(title: str, known: Iterable[str], arguments: Mapping[str, Any]) 
             raise TypeError(
                 f"`{title}` takes no argument `{name}`; {hint} Received: {name}={arguments[name]!r}"
             )
+
+
+def did_you_mean(name, known):
+    """Returns " Did you mean NAME?" with the known name closest to a misspelled name, ignoring case
+    and punctuation, or "" if none is close."""
+    by_letters = {re.sub(r"\W|_", "", text).lower(): text for text in known}
+    near = difflib.get_close_matches(re.sub(r"\W|_", "", name).lower(), by_letters, 1)
+    return f" Did you mean {by_letters[near[0]]}?" if near else ""

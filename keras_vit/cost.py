@@ -15,8 +15,8 @@ import keras
 from keras_vit.layers import TransformerBlock
 from keras_vit.layers.std_conv import conv_multiply_accumulates
 
-# Keras operations and layers that compute matrix products or convolutions of their inputs. Counting
-# them raises an error, because their cost is unknown.
+# Keras operations that compute matrix products or convolutions of their inputs. Counting them
+# raises an error, because their cost is unknown.
 _PRODUCTS = (
     "Matmul",
     "Einsum",
@@ -24,11 +24,13 @@ _PRODUCTS = (
     "Tensordot",
     "Inner",
     "Outer",
+    "Vdot",
     "Conv",
     "ConvTranspose",
+    "DepthwiseConv",
+    "SeparableConv",
     "DotProductAttention",
 )
-_PRODUCT_LAYERS = (keras.layers.Attention, keras.layers.Dot)
 
 
 def flops(model: keras.Model, table_6: bool = False) -> int:
@@ -97,7 +99,8 @@ def _count(layer, input_shape, table_6):
 
 
 def _may_multiply(layer):
-    if isinstance(layer, _PRODUCT_LAYERS) or type(layer).__name__ in _PRODUCTS:
+    is_product = isinstance(layer, keras.layers.Attention | keras.layers.Dot)
+    if is_product or type(layer).__name__ in _PRODUCTS:
         return True
     foreign = type(layer).__module__.partition(".")[0] not in ("keras", "keras_vit")
     weights = layer.weights if isinstance(layer, keras.layers.Layer) else []

@@ -6,7 +6,6 @@ operations on local and on remote files raise an `OSError`.
 """
 
 import contextlib
-import difflib
 import json
 import os
 import pathlib
@@ -53,14 +52,6 @@ def is_dir(path):
     return _gfile("isdir", path) if is_remote(path) else os.path.isdir(path)
 
 
-def did_you_mean(name, known):
-    """Returns " Did you mean NAME?" with the known name closest to a misspelled name, ignoring case
-    and punctuation, or "" if none is close."""
-    by_letters = {re.sub(r"\W|_", "", text).lower(): text for text in known}
-    near = difflib.get_close_matches(re.sub(r"\W|_", "", name).lower(), by_letters, 1)
-    return f" Did you mean {by_letters[near[0]]}?" if near else ""
-
-
 def list_dir(path):
     """Returns the sorted names of the files and folders in a folder, without trailing slashes."""
     names = _gfile("listdir", path) if is_remote(path) else os.listdir(path)
@@ -104,7 +95,11 @@ def append_text(path, text):
 @contextlib.contextmanager
 def atomic_path(path, ending=None):
     """Yields a temporary path next to `path`. At the end, renames that file to `path`, or removes
-    it after an error."""
+    it after an error.
+
+    The temporary path has the same `ending`, by which libraries choose a file format; by default
+    the part after the last dot.
+    """
     folder, name = os.path.split(str(path))
     if ending is None:
         ending = os.path.splitext(name)[1]

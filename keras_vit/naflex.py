@@ -41,7 +41,7 @@ def target_grid(
     strip of `max_patches` patches.
 
     Args:
-        height, width: size of the image in pixels, float64.
+        height, width: size of the image in pixels; tensors must be float64.
         patch_size: side of a patch in pixels, P.
         max_patches: largest number of patches, S.
         xp: a module with numpy's functions, such as `tf.experimental.numpy`.
@@ -116,11 +116,10 @@ def pack(
 
 def _check_shapes(patches, shapes, channels):
     """Raises a `ValueError` unless `patches` and `shapes` are valid arguments of `pack`."""
-    values = patches.shape[-1] / channels if patches.ndim else 0
     if (
         patches.ndim != 3
         or shapes.shape != (len(patches), 2)
-        or values != math.isqrt(int(values)) ** 2
+        or math.isqrt(patches.shape[2] // channels) ** 2 * channels != patches.shape[2]
     ):
         raise ValueError(
             "`patches` must be (B, S, P*P*C) and `shapes` (B, 2). Received: patches of shape "
@@ -200,8 +199,7 @@ def preprocess(
 
 def _resized(image, patch_size, max_patches):
     """Resizes each axis of an image to whole patches; returns the image and its patch grid."""
-    height, width = (np.float64(side) for side in image.shape[:2])
-    grid = [int(count) for count in target_grid(height, width, patch_size, max_patches)]
+    grid = [int(count) for count in target_grid(*image.shape[:2], patch_size, max_patches)]
     for axis, count in enumerate(grid):
         new = count * patch_size
         old = image.shape[axis]

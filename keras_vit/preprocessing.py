@@ -182,8 +182,9 @@ def preprocess_input(
         model: model that will receive the images. Its mean and std are used; None normalizes to
             [-1, 1].
 
-    Returns: A float32 tensor with the shape of `images`, or of the model's batches if it takes
-        images of any size.
+    Returns:
+        A float32 tensor with the shape of `images`, or of the model's batches if it takes images of
+        any size.
 
     Raises:
         ValueError: `preprocessing_of` rejects the model, the images do not have rank 3 or 4, their
@@ -268,9 +269,10 @@ def range_error(values: np.ndarray, preprocessing: Preprocessing) -> str | None:
     mean = np.array(preprocessing.mean)
     std = np.array(preprocessing.std)
     pixels = values * std + mean
-    if np.abs(pixels).max() > 5 * white:
+    largest = np.abs(pixels).max()
+    if largest > 5 * white:
         problem = "look like pixel values"
-    elif np.abs(pixels).max() < 4 and np.abs(pixels - np.rint(pixels)).max() > 0.01:
+    elif largest < 4 and np.abs(pixels - np.rint(pixels)).max() > 0.01:
         problem = "look as if they were preprocessed twice"
     else:
         return None

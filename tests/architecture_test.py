@@ -21,7 +21,7 @@ ALLOWED_IMPORTS = {
     "optimizers": set(),
     "recipes": {"families"},
     "checkpoints": {"arguments", "files", "terminal", "preprocessing"},
-    "data": {"files", "naflex", "preprocessing", "text"},
+    "data": {"arguments", "files", "naflex", "preprocessing", "text"},
     "preprocessing": set(),
     # `predictions` downloads class names to the weight cache.
     "predictions": {"checkpoints"},
@@ -62,6 +62,7 @@ ALLOWED_IMPORTS = {
         "terminal",
     },
     "evaluation": {
+        "arguments",
         "checkpoints",
         "data",
         "files",
@@ -92,6 +93,7 @@ ALLOWED_IMPORTS = {
     },
     "configs": {"checkpoints", "data", "families", "recipes"},
     "commands": {
+        "arguments",
         "checkpoints",
         "configs",
         "data",

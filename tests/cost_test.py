@@ -172,6 +172,10 @@ def test_custom_layer_can_define_multiply_accumulates():
         (lambda x: keras.layers.Attention()([x, x]), "Attention"),
         (lambda x: keras.layers.MultiHeadAttention(2, 3)(x, x), "MultiHeadAttention"),
         (lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))), "Matmul"),
+        (
+            lambda x: keras.ops.depthwise_conv(x[:, None], np.ones((1, 3, 6, 1), "float32")),
+            "DepthwiseConv",
+        ),
         (_Table(), "_Table"),
         (keras.layers.LSTM(3), "LSTM"),
     ],

@@ -44,14 +44,6 @@ def test_failed_write_keeps_old_file(folder):
     assert files.list_dir(folder) == ["x.json"]
 
 
-@pytest.mark.parametrize(
-    ("name", "suggestion"),
-    [("Cifar-10", " Did you mean cifar10?"), ("qqq", "")],
-)
-def test_suggests_similar_name(name, suggestion):
-    assert files.did_you_mean(name, ["digits", "cifar10", "cifar100"]) == suggestion
-
-
 def test_temporary_path_is_unique_and_keeps_suffix(tmp_path):
     with (
         files.atomic_path(tmp_path / "m.weights.h5", ".weights.h5") as first,

@@ -6,9 +6,9 @@ import re
 import typing
 from typing import Any
 
+from keras_vit.arguments import did_you_mean
 from keras_vit.checkpoints import downloading, hub, registry
 from keras_vit.checkpoints.registry import FAMILIES, PublishedWeights
-from keras_vit.files import did_you_mean
 
 # Paths of weight files, by the run, export or .keras file that they replace; see `stand_in`.
 _STAND_INS: dict[str, str] = {}

@@ -6,6 +6,7 @@ from absl import flags
 
 import keras_vit
 from keras_vit import checkpoints, data, evaluation, files, text
+from keras_vit.arguments import did_you_mean
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.folders import has_no_splits
 from keras_vit.data.sources.text_files import lines_of
@@ -123,7 +124,7 @@ def check_data_name(name):
     "tfds:mnist"."""
     if name and name.partition(":")[0] not in data.dataset_names():
         known = data.dataset_names()
-        advice = files.did_you_mean(name, known) or f" The datasets are {', '.join(known)}:NAME."
+        advice = did_you_mean(name, known) or f" The datasets are {', '.join(known)}:NAME."
         raise ValueError(
             "No such folder or dataset exists. --data takes a folder with subfolders for classes, "
             f"or the name of a dataset.{advice} Received: data={name!r}"
@@ -176,7 +177,7 @@ def _load_chosen(source, variant, weights):
         return keras_vit.from_pretrained(weights, tower=tower), {}
     known = keras_vit.families.CONSTRUCTORS
     if variant not in known:
-        near = files.did_you_mean(variant, known) or f" The constructors are {', '.join(known)}."
+        near = did_you_mean(variant, known) or f" The constructors are {', '.join(known)}."
         raise ValueError(
             f"--variant must be a constructor of keras_vit.{near} Received: variant={variant!r}"
         )

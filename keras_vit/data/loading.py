@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from keras_vit.arguments import did_you_mean
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.sources import arrays, captions, file_lists, folders, pairs, tfds, tfrecords
 from keras_vit.data.sources.division import Division
 from keras_vit.data.sources.source import Source, check_disjoint
 from keras_vit.data.sources.text_files import names_in
 from keras_vit.data.targets.classes import check_splits
-from keras_vit.files import did_you_mean, is_dir
+from keras_vit.files import is_dir
 
 log = logging.getLogger(__name__)
 

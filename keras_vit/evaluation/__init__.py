@@ -24,6 +24,7 @@ from typing import Any
 
 import keras
 
+from keras_vit.arguments import did_you_mean
 from keras_vit.data import InputPipeline
 from keras_vit.evaluation import (
     accuracy,
@@ -43,7 +44,6 @@ from keras_vit.evaluation.collecting import (
     reuse_compiled,
     splits_to_read,
 )
-from keras_vit.files import did_you_mean
 from keras_vit.models.any_model import image_shape_of, model_digest, weights_digest
 from keras_vit.preprocessing import find_preprocessing
 from keras_vit.training import Engine

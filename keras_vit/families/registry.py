@@ -11,12 +11,11 @@ from typing import Any
 
 import keras
 
-from keras_vit.arguments import check_arguments, parameters_of
+from keras_vit.arguments import check_arguments, did_you_mean, parameters_of
 from keras_vit.checkpoints import hub, inference, published
 from keras_vit.checkpoints.loading import load_into
 from keras_vit.checkpoints.planning import LoadOptions
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
-from keras_vit.files import did_you_mean
 from keras_vit.layers.validation import check_choice
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.vision_transformer import VisionTransformer

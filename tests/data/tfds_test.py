@@ -130,6 +130,24 @@ def test_negative_label_is_none_and_empty_list_is_no_class(tmp_path):
         np.testing.assert_array_equal(weights, expected_weights)
 
 
+def test_masks_of_tfds_are_class_numbers(tmp_path):
+    masks = np.random.default_rng(0).integers(0, 3, (4, 6, 5, 1)).astype("uint8")
+    examples = {"image": np.repeat(50 * masks, 3, -1), "segmentation_mask": masks}
+    features = {
+        "image": tfds.features.Image(shape=(6, 5, 3)),
+        "segmentation_mask": tfds.features.Image(shape=(6, 5, 1)),
+    }
+    train = tf.data.Dataset.from_tensor_slices(examples)
+    store_tfds(tmp_path, "scenes", features, {"train": train})
+    (tmp_path / "names").write_text("sky\ntree\nroad\n")
+    fields = {"path": str(tmp_path), "class_names": str(tmp_path / "names")}
+    source = data.load_split("tfds_masks:scenes", "train", **fields)
+    assert source.class_names == ("sky", "tree", "road") and source.target == "masks"
+    for example, mask in zip(read_all(source), masks):
+        assert example["image"].dtype == tf.string
+        np.testing.assert_array_equal(example["mask"], mask)
+
+
 def test_fractions_are_no_labels(tmp_path):
     examples = {"image": np.zeros((2, 4, 4, 3), np.uint8), "angle": np.float32([0.2, 1.7])}
     train = tf.data.Dataset.from_tensor_slices(examples)

@@ -71,7 +71,6 @@ def file_list(
     files = tables.Files(root)
     division = division or Division()
     names = check_names(class_names or ())
-    columns: tuple[str, ...] = ()
     if tables.is_table(path):
         rows, columns = tables.read_table(
             path, files, file_column, label_column, label_separator, names, division.groups
@@ -83,6 +82,7 @@ def file_list(
         )
     else:
         rows = _rows_of_text(path)
+        columns = ()
     rows = [row._replace(label=_normalized(row.label)) for row in rows]
     paths = _paths_of(path, files, rows)
     if columns or label_separator:
@@ -123,13 +123,13 @@ def _normalized(label):
 def _paths_of(path, files, rows):
     """Returns the path of the file of each row of the list `path`."""
     paths = [files.find(row.file) or "" for row in rows]
-    if missing := [files.path(row.file) for row, place in zip(rows, paths) if not place]:
+    if missing := [files.path(row.file) for row, found in zip(rows, paths) if not found]:
         raise ValueError(
             f"{len(missing)} of {len(rows)} files are missing. Received: {missing[:10]} in {path!r}"
         )
-    labels = {(place, row.label) for place, row in zip(paths, rows)}
-    counts = collections.Counter(place for place, _ in labels)
-    if twice := [place for place, count in counts.items() if count > 1]:
+    labels = {(file, row.label) for file, row in zip(paths, rows)}
+    counts = collections.Counter(file for file, _ in labels)
+    if twice := [file for file, count in counts.items() if count > 1]:
         raise ValueError(
             f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}"
         )
@@ -138,15 +138,15 @@ def _paths_of(path, files, rows):
 
 def _one_class(path, rows, names, only_names):
     """Returns `(labels (N,), class names)` of a list with one class per image."""
-    words = [row.label for row in rows]
-    distinct = set(words)
-    odd = next((row for row in rows if not row.label.isdecimal()), None)
-    if odd and any(map(str.isdecimal, words)) and not distinct <= set(names):
+    texts = [row.label for row in rows]
+    distinct = set(texts)
+    named = next((row for row in rows if not row.label.isdecimal()), None)
+    if named and any(map(str.isdecimal, texts)) and not distinct <= set(names):
         raise ValueError(
             "Labels must be all integers or all names, unless --config.data.class_names lists "
-            f"them. Received: {odd.label!r} in line {odd.line} of {path!r}"
+            f"them. Received: {named.label!r} in line {named.line} of {path!r}"
         )
-    numbers = [] if odd else [*map(int, words)]
+    numbers = [] if named else [*map(int, texts)]
     if numbers and len(set(numbers)) < len(distinct):
         raise ValueError(
             "Labels must have one form for each class. Received: some with and some without "
@@ -155,11 +155,11 @@ def _one_class(path, rows, names, only_names):
     if names:
         are_names = only_names or any(map(str.isdecimal, names))
     else:
-        are_names = any(word.startswith("0") and len(word) > 1 for word in words)  # such as "007"
-    if odd or are_names:
+        are_names = any(text.startswith("0") and len(text) > 1 for text in texts)  # such as "007"
+    if named or are_names:
         names = names or tuple(sorted(distinct))
         number_of = _numbers(path, distinct, names)
-        return np.array([number_of[word] for word in words], np.int64), names
+        return np.array([number_of[text] for text in texts], np.int64), names
     if max(numbers) >= _MAX_CLASSES:
         raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: path={path!r}")
     labels = np.array(numbers, np.int64)
@@ -171,18 +171,18 @@ def _one_class(path, rows, names, only_names):
 def _several_classes(path, rows, names):
     """Returns `(labels (N, classes), class names)` of a list with any number of classes per
     image."""
-    distinct = {word for row in rows for word in row.label}
+    distinct = {name for row in rows for name in row.label}
     names = names or tuple(sorted(distinct))
     number_of = _numbers(path, distinct, names)
     labels = np.zeros([len(rows), len(names)], bool)
     for flags, row in zip(labels, rows):
-        flags[[number_of[word] for word in row.label]] = True
+        flags[[number_of[name] for name in row.label]] = True
     return labels, names
 
 
-def _numbers(path, words, names):
-    """Returns `{name: number}` for the classes; raises a `ValueError` if a word is no class."""
-    unknown = sorted(words - set(names))
+def _numbers(path, labels, names):
+    """Returns `{name: number}` for the classes; raises a `ValueError` if a label is no class."""
+    unknown = sorted(labels - set(names))
     if unknown or not names:
         raise ValueError(
             f"Labels must be among the {len(names)} classes. Received: {unknown[:10]} in {path!r}"

@@ -73,13 +73,8 @@ def split_of_tfds_masks(split, name, *, path="", class_names="", image_key="", l
     """
     image_key = image_key or "image"
     label_key = label_key or "segmentation_mask"
-    if not class_names:
-        raise ValueError(
-            "--config.data.class_names must be a file with the names of the classes. Received: "
-            f"class_names='' for {name!r}"
-        )
     stored = open_split(name, split, path, [image_key, label_key])
-    names = check_names(names_in(class_names))
+    names = check_names(names_in(class_names) or ())
 
     def example_of(values):
         return {"image": values[image_key], "mask": tf.cast(values[label_key], tf.int64)}
@@ -146,8 +141,7 @@ def _files_by_stem(root, endings):
 def _listed(key, split, path):
     """Returns `{line: (image, second file)}` of the CSV file `split`, whose names start from its
     folder."""
-    is_absolute = posixpath.isabs(split) or "://" in split
-    list_path = split if is_absolute else posixpath.join(path, split)
+    list_path = split if "://" in split else posixpath.join(path, split)
     files = Files(posixpath.dirname(list_path) or ".")
     rows, class_columns = read_table(list_path, files, usual_label=key)
     if class_columns:

@@ -195,12 +195,11 @@ class ShardReaders:
 def record_namer(files, lengths, skips):
     """Returns a function that names an example by its file and record number; see `open_tfrecords`
     for `skips`."""
-    ends = np.cumsum(lengths)
+    starts = np.cumsum(lengths) - lengths
 
     def name_of(index):
-        file = int(np.searchsorted(ends, index, side="right"))
-        start = ends[file] - lengths[file]
-        return f"{files[file]} record {index - start + skips[file]}"
+        file = int(np.searchsorted(starts, index, side="right")) - 1
+        return f"{files[file]} record {index - starts[file] + skips[file]}"
 
     return name_of
 

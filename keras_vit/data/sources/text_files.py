@@ -19,7 +19,7 @@ def text_of(path: str | os.PathLike) -> str:
 
 def lines_of(path: str | os.PathLike) -> list[str]:
     """Returns the lines of a file that are not empty, without white space around them."""
-    return [line.strip() for line in text_of(path).splitlines() if line.strip()]
+    return [*filter(None, map(str.strip, text_of(path).splitlines()))]
 
 
 def names_in(class_names):

@@ -47,8 +47,13 @@ def tfds(
     """
     keys = [image_key] if callable(label_key) else [image_key, label_key]
     stored = open_split(name, split, data_dir, keys)
-    features = stored.builder.info.features
-    known = () if callable(label_key) else _class_names(name, label_key, features[label_key])
+    feature = None if callable(label_key) else stored.builder.info.features[label_key]
+    if getattr(feature, "dtype", None) in (np.float16, np.float32, np.float64):
+        raise ValueError(
+            "`label_key` must be a feature with integers. Received: "
+            f"label_key={label_key!r}, which has fractions in {name}"
+        )
+    known = _class_names(feature)
     names = check_names(class_names or known)
     _check_class_names(name, known, names)
 
@@ -63,7 +68,7 @@ def tfds(
         example_of,
         class_names=names,
         max_value=255 // scale,
-        empty_is_negative=not callable(label_key) and hasattr(features[label_key], "feature"),
+        empty_is_negative=hasattr(feature, "feature"),
     )
 
 
@@ -84,11 +89,7 @@ def open_split(name, split, data_dir, keys):
 
     try:
         builder = tensorflow_datasets.builder(name, data_dir=data_dir or None)
-    except (
-        tensorflow_datasets.core.registered.DatasetNotFoundError,
-        AssertionError,
-        ValueError,
-    ) as error:
+    except (AssertionError, ValueError) as error:
         raise ValueError(
             "`name` must be a dataset of TFDS, as in tfds:mnist. Received: "
             f"name={name!r} ({str(error).splitlines()[0]})"
@@ -162,14 +163,9 @@ def split_of_tfds(split, name, *, path="", class_names="", image_key="", label_k
     )
 
 
-def _class_names(dataset, key, feature):
+def _class_names(feature):
     """Returns the class names of a `ClassLabel` feature or of a sequence of such labels, or () for
-    other features; raises a `ValueError` for fractions, which are no labels."""
-    if feature.dtype in (np.float16, np.float32, np.float64):
-        raise ValueError(
-            "`label_key` must be a feature with integers. Received: "
-            f"label_key={key!r}, which has fractions in {dataset}"
-        )
+    other features and None."""
     feature = getattr(feature, "feature", feature)
     return () if getattr(feature, "num_classes", None) is None else check_names(feature.names)
 

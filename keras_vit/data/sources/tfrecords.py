@@ -76,10 +76,8 @@ def tfrecords(
     image_keys = [key.strip() for key in image_key.split(",")]
     image_of = _image_reader(image_keys, image_dtype, tuple(image_shape), max_value)
     features = {key: tf.io.FixedLenFeature([], tf.string) for key in image_keys}
-    if multi_label:
-        features[label_key] = tf.io.VarLenFeature(tf.int64)
-    else:
-        features[label_key] = tf.io.FixedLenFeature([], tf.int64)
+    one_label = tf.io.FixedLenFeature([], tf.int64)
+    features[label_key] = tf.io.VarLenFeature(tf.int64) if multi_label else one_label
 
     def parse(record):
         example = tf.io.parse_single_example(record, features)
@@ -232,10 +230,11 @@ def _check_first(source, classes):
             f"Labels minus --config.data.label_offset must be from 0 to {classes - 1}. "
             f"Received: {labels} in {source.name_of(0)}"
         )
-    if not source.is_encoded and first["image"].numpy().max() > source.max_value:
+    highest = 0 if source.is_encoded else first["image"].numpy().max()
+    if highest > source.max_value:
         raise ValueError(
             "Pixel values must be at most --config.data.max_value. Received: "
-            f"max_value={source.max_value}, {first['image'].numpy().max()} in {source.name_of(0)}"
+            f"max_value={source.max_value}, {highest} in {source.name_of(0)}"
         )
 
 
@@ -315,11 +314,11 @@ def _image_reader(keys, dtype, shape, max_value):
         )
 
     def values(encoded):
+        # A single channel may be stored as `(H, W)`.
         if shape:
             pixels = tf.io.decode_raw(encoded, dtype)
-            return tf.reshape(pixels, shape if len(shape) == 3 else (*shape, 1))
+            return tf.reshape(pixels, (*shape, 1)[:3])
         tensor = tf.io.parse_tensor(encoded, dtype)
-        # A single channel may be stored as `(H, W)`.
         return tf.reshape(tensor, tf.ensure_shape(tf.concat([tf.shape(tensor), [1]], 0)[:3], [3]))
 
     return lambda example: tf.concat([values(example[key]) for key in keys], -1)
@@ -347,34 +346,36 @@ class RecordIndex:
     def read(self, index):
         """Returns the bytes of a record, a scalar string; raises `tf.errors.DataLossError` if a
         checksum is wrong."""
-        place = {
+        location = {
             "filenames": self._files[self._file_of[index]][None],
             "byte_offsets": self._offsets[index][None],
         }
-        dataset = tf.raw_ops.TFRecordDatasetV2(**place, compression_type="", buffer_size=64 * 1024)
-        kind = {"output_types": [tf.string], "output_shapes": [[]]}
-        dataset = tf.raw_ops.TakeDataset(input_dataset=dataset, count=1, **kind)
-        return tf.raw_ops.DatasetToSingleElement(dataset=dataset, **kind)[0]
+        dataset = tf.raw_ops.TFRecordDatasetV2(
+            **location, compression_type="", buffer_size=64 * 1024
+        )
+        spec = {"output_types": [tf.string], "output_shapes": [[]]}
+        dataset = tf.raw_ops.TakeDataset(input_dataset=dataset, count=1, **spec)
+        return tf.raw_ops.DatasetToSingleElement(dataset=dataset, **spec)[0]
 
 
 def _offsets(path, skip, take):
     """Returns the byte offsets of up to `take` records after the first `skip`, int64; reads only
     record lengths."""
     offsets = []
-    place = 0
+    offset = 0
     try:
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            while place < size and len(offsets) < skip + take:
-                header = os.pread(file.fileno(), _HEADER, place)
+            while offset < size and len(offsets) < skip + take:
+                header = os.pread(file.fileno(), _HEADER, offset)
                 length = int.from_bytes(header[:8], "little") if len(header) == _HEADER else 0
-                if not length or place + _FRAME + length > size:
+                if not length or offset + _FRAME + length > size:
                     raise ValueError(
                         "A TFRecord file must contain complete records and must not be compressed "
-                        f"(use gunzip). Received: {path!r}, broken at or before byte {place}"
+                        f"(use gunzip). Received: {path!r}, broken at or before byte {offset}"
                     )
-                offsets.append(place)
-                place += _FRAME + length
+                offsets.append(offset)
+                offset += _FRAME + length
     except OSError as error:
         raise ValueError(
             f"The TFRecord file cannot be opened ({error}). Received: {path!r}"
