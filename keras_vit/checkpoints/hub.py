@@ -141,7 +141,7 @@ def shards(index):
             names = sorted(set(json.load(file)["weight_map"].values()))
         if any(os.path.basename(name) != name for name in names):
             raise ValueError("it lists files in other folders")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except Exception as error:  # invalid JSON, or JSON of another form
         raise ValueError(
             f"The index of the weight files cannot be read ({error}). Received: {index}"
         ) from error

@@ -16,7 +16,7 @@ from keras_vit.checkpoints.published import resolve
 from keras_vit.checkpoints.report import LoadReport
 from keras_vit.preprocessing import Preprocessing
 
-_LOG = logging.getLogger("keras_vit")
+log = logging.getLogger("keras_vit")
 
 
 def load(
@@ -100,7 +100,7 @@ def load_into(model, source, options=None, given=()):
         _initialize_head(model)
     elif facts.logits_activation is not None:
         model.input_preprocessing.logits_activation = facts.logits_activation
-    _LOG.info("%s", plan.report)
+    log.info("%s", plan.report)
     if options.head == "keep" and head_is_zero:
         warnings.warn(
             f"The head of {source} is all zeros, so every image gets the same logits. Use these "
@@ -149,24 +149,24 @@ def check_finite(name, values, source):
 def _check_numerics(model, checkpoint, source):
     """Raises a `ValueError` if the file and the model differ in one of `registry.NUMERICS`."""
     facts = {**checkpoint.facts.arguments, **checkpoint.facts.stated()}
-    of_model = {
+    model_values = {
         name: model.arguments[name] for name in registry.NUMERICS if name in model.arguments
     }
-    if of_model.get("mlp") == "swiglu":  # the shapes of the arrays already show a SwiGLU
-        del of_model["mlp"]
-        of_model.pop("exact_gelu", None)
-    elif of_model.get("mlp") and not facts.get("mlp"):
+    if model_values.get("mlp") == "swiglu":  # the shapes of the arrays already show a SwiGLU
+        del model_values["mlp"]
+        model_values.pop("exact_gelu", None)
+    elif model_values.get("mlp") and not facts.get("mlp"):
         if checkpoint.stated.exact_gelu is None:
             # `mlp` is more explicit than a default of the format.
-            of_model.pop("exact_gelu", None)
+            model_values.pop("exact_gelu", None)
         else:
-            of_model["exact_gelu"] = of_model["mlp"] == "gelu"
+            model_values["exact_gelu"] = model_values["mlp"] == "gelu"
     different = {
-        name: facts[name] for name, value in of_model.items() if facts.get(name, value) != value
+        name: facts[name] for name, value in model_values.items() if facts.get(name, value) != value
     }
     if different:
         needed = ", ".join(f"{name}={value}" for name, value in different.items())
-        received = ", ".join(f"{name}={of_model[name]}" for name in different)
+        received = ", ".join(f"{name}={model_values[name]}" for name in different)
         raise ValueError(
             f"The weights were trained in a model with {needed}, so the model must be built with "
             f"{needed}. Received: {received} in {model.name}, for {source}"

@@ -246,12 +246,12 @@ class LoadPlan:
         """Plans a position embedding, which may be resampled to the grid of the model."""
         array = self.arrays[name]
         shape = self.shapes[name]
-        found = self._resampling(name, shape, array.shape)
-        if found is None:
+        resampling = self._resampling(name, shape, array.shape)
+        if resampling is None:
             raise self._other_shape(
                 name, " Set `source_grid=(rows, columns)` to the grid of the file."
             )
-        old_grid, new_grid, function = found
+        old_grid, new_grid, function = resampling
         self.assignments[name] = (array, function)
         if old_grid == new_grid:
             self.report.loaded.append((name, shape))
@@ -292,11 +292,11 @@ class LoadPlan:
                 return positions[:, file_rows - model_rows :]
             if names.CLASS_TOKEN in self.arrays:
                 # The file has a class token, but no position embedding for it.
-                first = np.zeros((1, model_rows, shape[2]), np.float32)
+                class_rows = np.zeros((1, model_rows, shape[2]), np.float32)
             else:
                 # The class token is new, so its position embedding keeps the initial values.
-                first = np.asarray(self.variables[name])[:, :model_rows]
-            return np.concatenate([first, positions], axis=1)
+                class_rows = np.asarray(self.variables[name])[:, :model_rows]
+            return np.concatenate([class_rows, positions], axis=1)
 
         return old_grid, new_grid, function
 

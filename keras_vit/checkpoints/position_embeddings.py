@@ -15,12 +15,12 @@ def resample(positions, old_grid, new_grid, rule="zoom"):
     if tuple(old_grid) == tuple(new_grid):
         return positions
     class_tokens = positions.shape[1] - math.prod(old_grid)
-    first = positions[:, :class_tokens]
+    class_rows = positions[:, :class_tokens]
     grid = positions[0, class_tokens:].reshape(*old_grid, -1).astype(np.float64)
     rows, columns = (RULES[rule](old, new) for old, new in zip(old_grid, new_grid))
     grid = np.einsum("ro,oqd,cq->rcd", rows, grid, columns, optimize=True)
     grid = grid.reshape(1, math.prod(new_grid), -1).astype(np.float32)
-    return np.concatenate([first.astype(np.float32), grid], axis=1)
+    return np.concatenate([class_rows.astype(np.float32), grid], axis=1)
 
 
 def resample_axis(positions, new):

@@ -146,9 +146,11 @@ def find(source, sizes=(), resolution=None):
     the first file.
     """
     named = is_name(source)
-    url = hub.URL + os.fspath(source)
-    of_repository = [entry for entry in published_files() if entry.url == url]
-    entries = entries_of(source) if named else of_repository
+    if named:
+        entries = entries_of(source)
+    else:
+        url = hub.URL + os.fspath(source)
+        entries = [entry for entry in published_files() if entry.url == url]
     found = [entry for entry in entries if entry.model in sizes]
     if named and not found:
         content = f"The file contains a {entries[0].model}. " if file_name(source) else ""

@@ -253,6 +253,6 @@ def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
         return "of an unknown family"
     names_shown = (*STRUCTURE, *PARTS, "mlp", "attention_bias")
     values = [f"{name}={arguments[name]}" for name in names_shown if arguments.get(name)]
-    of_class = [other.sizes for other in FAMILIES if other.constructor is family.constructor]
-    names = (name for name in find_sizes(arguments) if any(name in sizes for sizes in of_class))
+    same_class = [other.sizes for other in FAMILIES if other.constructor is family.constructor]
+    names = (name for name in find_sizes(arguments) if any(name in sizes for sizes in same_class))
     return f"{next(names, family.constructor.__name__)} ({', '.join(values)})"

@@ -69,9 +69,7 @@ def write_folder(model, path, library, arrays, class_names, logits_activation):
             problems.append(problem)
     if is_new:
         os.rmdir(path)
-    reason = "no class of the library has all of the model's parts"
-    if problems:
-        reason = min(problems)[1]
+    _, reason = min(problems, default=(0, "no class of the library has all of the model's parts"))
     raise ValueError(
         f"No format of {library!r} supports this model: {reason}. Received: model={model.name!r}"
     )

@@ -104,6 +104,7 @@ def test_loads_hugging_face_repository(create_repository):
     model = keras_vit.from_pretrained("someone/dinov2")
     assert_matches_reference(model, "dinov2")
     np.testing.assert_allclose(model.preprocessing.mean, 102)
+    assert model.preprocessing.interpolation == "bicubic"  # that of the family
     assert checkpoints.find_preprocessing("someone/dinov2") == model.preprocessing
 
 

@@ -177,7 +177,8 @@ def read_preprocessor(config, defaults, file_name):
         cropped = (crop.get("height") if isinstance(crop, dict) else crop) or resized
         resize = "shorter_side" if "shortest_edge" in size else "stretch"
         crop_fraction = min(cropped / resized, 1.0) if crops else 1.0
-    resample = config.get("resample", 2)  # Pillow's codes
+    # Pillow's codes: 2 is bilinear, and 3 is bicubic.
+    resample = config.get("resample", 3 if defaults["interpolation"] == "bicubic" else 2)
     is_ignored = {
         "do_center_crop": resized and resize == "shorter_side" and not crops,
         "size": config.get("size") is not None and not resized,
