@@ -357,8 +357,13 @@ def start_worker(name, model, folder):
 
 def script(worker, model, folder):
     """Returns a command that runs this script as a child process."""
-    child_flags = [f"--models={model}", f"--folder={folder}", f"--worker={worker}"]
-    return [sys.executable, *sys.argv, *child_flags]
+    return [
+        sys.executable,
+        *sys.argv,
+        f"--models={model}",
+        f"--folder={folder}",
+        f"--worker={worker}",
+    ]
 
 
 def precision_of(name):

@@ -166,8 +166,15 @@ def _records(folder):
             image_dtype="uint8",
             image_shape=(8, 8, 3),
         )
-        options = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize", "flip": "off"}
-        return lambda: data.train_batches(source, batch_size=256, seed=0, **options)
+        return lambda: data.train_batches(
+            source,
+            batch_size=256,
+            seed=0,
+            image_size=8,
+            train_crop="resize",
+            eval_crop="resize",
+            flip="off",
+        )
 
     # A path with a scheme, such as file://, is read like a remote file.
     return {

@@ -34,7 +34,11 @@ def define_flags():
     flags.DEFINE_string("study", "", f"The study: {', '.join(studies.STUDIES)}; or all.")
     flags.DEFINE_string("scale", "small", "tiny, small or paper.")
     flags.DEFINE_string("workdir", "", "Folder of the study; runs/STUDY-SCALE if not given.")
-    flags.DEFINE_string("data_path", "", "Folder with the data for --scale=paper.")
+    flags.DEFINE_string(
+        "data_path",
+        "",
+        "Folder with the data for --scale=paper, or for fig12 a CSV file of tpu_table.py.",
+    )
     flags.DEFINE_list("seeds", ["0"], "Seeds; every run is trained once with each seed.")
     flags.DEFINE_integer("steps", 1000, "Pre-training steps of --scale=small.")
     flags.DEFINE_integer(

@@ -19,7 +19,7 @@ class Scale:
     Attributes:
         name: "tiny" trains each run for a few steps, as a test. "small" takes hours on a CPU. Both
             use generated images and digits. "paper" is the paper's setting.
-        path: folder with the data for "paper".
+        path: folder with the data for "paper", or for `fig12` a CSV file of tpu_table.py.
         seeds: different integers; every run is trained once with each seed.
         steps: number of pre-training steps in "small"; some studies scale it.
     """

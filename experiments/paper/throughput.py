@@ -69,9 +69,8 @@ def measure(config):
     """
     image_shape = tuple(config.data.image_shape)
     model = tasks.get(config).build_model(InputShapes(image_shape, _CLASSES))
-    is_accelerator = bool(
-        keras.distribution.list_devices("gpu") or keras.distribution.list_devices("tpu")
-    )
+    list_devices = keras.distribution.list_devices
+    accelerators = list_devices("gpu") or list_devices("tpu")
     results = {"images_per_second": 0.0, "batch": 0}
     batch = 1
     while batch <= config.batch_size:
@@ -87,7 +86,7 @@ def measure(config):
         rate = batch / seconds
         if rate > results["images_per_second"]:
             results |= {"images_per_second": rate, "batch": batch}
-        if is_accelerator:
+        if accelerators:
             results["largest_batch"] = batch
         elif seconds > _SECONDS or rate < 0.8 * results["images_per_second"]:
             break

@@ -82,8 +82,9 @@ def config_of(model, labels, seed, teacher, folder):
         folder: folder of the four IDX files.
     """
     config = fashion_study.load_config("fashion")
-    config.update(TEACHER if model == "teacher" else STUDENT)
-    config.model = (TEACHER if model == "teacher" else STUDENT)["model"]
+    fields = TEACHER if model == "teacher" else STUDENT
+    config.update(fields)
+    config.model = fields["model"]  # without the other fields of the model in `fashion`
     config.seed = seed
     config.total_epochs = 0.0
     config.batch_size, config.total_steps = STEPS.get((model, labels), STUDENT_STEPS)
@@ -95,9 +96,12 @@ def config_of(model, labels, seed, teacher, folder):
         config.task = "distillation"
         config.teacher = str(teacher)
         config.distillation.update(label_weight=LABEL_WEIGHT, temperature=TEMPERATURE)
-        labeled = 0 if labels == "all" else int(labels)
-        fields = {**config.data.to_dict(), "name": "partly_labeled"}
-        config.data = data.defaults(**{**fields, "labeled": labeled, "split_seed": seed})
+        changes = {
+            "name": "partly_labeled",
+            "labeled": 0 if labels == "all" else int(labels),
+            "split_seed": seed,
+        }
+        config.data = data.defaults(**{**config.data.to_dict(), **changes})
     return config
 
 

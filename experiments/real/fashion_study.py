@@ -238,6 +238,10 @@ def measured_accuracy(method, count, seed, train, test, output):
     images, labels = train
     test_images, test_labels = test
     drawn = frozen.draw_shots(labels, count, fashion_data.CLASSES, seed)
+    if len(drawn) < count * fashion_data.CLASSES:
+        raise ValueError(
+            f"--counts must not exceed the training images of a class. Received: --counts={count}"
+        )
     if method in FROZEN:
         all_indices = np.arange(len(test_images))
         test_features = read_features(output / "test.npy", test_images, all_indices, FLAGS.model)

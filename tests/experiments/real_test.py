@@ -157,6 +157,12 @@ def test_held_out_images_are_not_drawn(monkeypatch):
     assert (np.bincount(labels[others]) == 2).all()
 
 
+def test_rejects_more_images_than_a_class_has(tmp_path):
+    split = draw(3)
+    with pytest.raises(ValueError, match="Received: --counts=4"):
+        fashion_study.measured_accuracy("vit", 4, 0, split, split, tmp_path)
+
+
 def test_features_are_computed_once(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(fashion_study, "WIDTH", 28)

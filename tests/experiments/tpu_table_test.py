@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import types
 
 import keras
 import pytest
@@ -132,6 +133,20 @@ def test_fill_computes_a_row_with_libtpu(tmp_path):
     assert row.batch_per_device > 1000
     assert row.images_per_second > 1000
     assert not row.error
+
+
+def test_default_models_are_those_of_the_committed_table(monkeypatch):
+    defaults = {}
+
+    def define(name, default, *_):
+        defaults[name] = default
+
+    monkeypatch.setattr(
+        table, "flags", types.SimpleNamespace(DEFINE_string=define, DEFINE_list=define)
+    )
+    table.define_flags()
+    rows = table.read(ROOT / "docs/results/tpu.csv")
+    assert set(defaults["models"]) == {row.model for row in rows}
 
 
 def test_committed_table_has_every_cell():
