@@ -1,4 +1,8 @@
-"""The heads of dense prediction by name, and their fields in the config of a task."""
+"""The heads of dense prediction by name, and the fields of `config.model` for tasks with such a
+head.
+
+They are here because recipes, which cannot import tasks, need them, too.
+"""
 
 from typing import Any
 
@@ -20,7 +24,7 @@ FIELDS: dict[str, Any] = {
     "head": "linear",
     "frozen": True,
     "levels": (),
-    "head_dropout": 0.0,
+    "head_dropout": 0.0,  # the default of `DensePredictionTransformer` is 0.1
     "level_channels": (96, 192, 384, 768),
     "features": 256,
     "max_depth": 0.0,

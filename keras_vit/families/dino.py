@@ -15,9 +15,9 @@ DINO_B8 = _size("DINO-B/8", "85.8M parameters without a head", patch_size=8, **B
 FAMILY = _size.register(
     identity=IDENTITY,
     published=tuple(
-        timm_row("dino", f"vit_{WORDS[size]}_patch{side}_224.dino", f"DINO-{size}/{side}", 0, 224)
+        timm_row("dino", f"vit_{WORDS[size]}_patch{patch}_224.dino", f"DINO-{size}/{patch}", 0, 224)
         for size in "SB"
-        for side in (16, 8)
+        for patch in (16, 8)
     ),
     reference="https://github.com/facebookresearch/dino",
 )

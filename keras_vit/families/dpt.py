@@ -231,6 +231,6 @@ FAMILY = _size.register(
     published=tuple(_rows()),
     reference="https://github.com/DepthAnything/Depth-Anything-V2",
 )
-LINEAR = Sizes(LinearSegmenter).register(
+Sizes(LinearSegmenter).register(
     infer=infer_linear, reference="https://github.com/facebookresearch/dinov2"
 )

@@ -17,10 +17,10 @@ _size = Sizes()
 R_ViT_Ti16 = _size("R+ViT-Ti/16", "6.3M parameters (AugReg)", patch_size=8, resnet_blocks=(), **TI)
 R26_ViT_S32 = _size("R26+ViT-S/32", "36.4M parameters (AugReg)", **_R26, **S)
 R26_ViT_B32 = _size("R26+ViT-B/32", "101.4M parameters", **_R26, **B)
-R50_ViT_B16 = _size("R50+ViT-B/16", "98.7M parameters (paper Table 6)", **_R50_16, **B)
-R50_ViT_B32 = _size("R50+ViT-B/32", "110.9M parameters (paper Table 6)", **_R50_32, **B)
-R50_ViT_L16 = _size("R50+ViT-L/16", "316.5M parameters (paper Table 6)", **_R50_16, **L)
-R50_ViT_L32 = _size("R50+ViT-L/32", "329.0M parameters (paper Table 6)", **_R50_32, **L)
+R50_ViT_B16 = _size("R50+ViT-B/16", "98.7M parameters", **_R50_16, **B)
+R50_ViT_B32 = _size("R50+ViT-B/32", "110.9M parameters", **_R50_32, **B)
+R50_ViT_L16 = _size("R50+ViT-L/16", "316.5M parameters", **_R50_16, **L)
+R50_ViT_L32 = _size("R50+ViT-L/32", "329.0M parameters", **_R50_32, **L)
 
 FAMILY = _size.register(
     identity=IDENTITY,

@@ -106,10 +106,8 @@ def _parts(shapes, facts):
     ):
         if kernel in shapes and kernel.replace("kernel", "bias") not in shapes:
             arguments[argument] = False
-    projections = [
-        re.search(r"/MultiHeadDotProductAttention_0/([qkvo])\w+/bias$", name) for name in shapes
-    ]
-    biases = {match[1] for match in projections if match}
+    pattern = r"/MultiHeadDotProductAttention_0/([qkvo])\w+/bias$"
+    biases = {match[1] for name in shapes if (match := re.search(pattern, name))}
     if biases != set("qkvo"):
         arguments["attention_bias"] = "".join(letter for letter in "qkvo" if letter in biases)
     return arguments

@@ -26,8 +26,8 @@ FAMILY = _size.register(
     identity=IDENTITY,
     dialects=(HUGGING_FACE,),
     published=tuple(
-        timm_row("mae", f"vit_{WORDS[size]}_patch{side}_224.mae", f"MAE-{size}/{side}", 0, 224)
-        for size, side in (("B", 16), ("L", 16), ("H", 14))
+        timm_row("mae", f"vit_{WORDS[size]}_patch{patch}_224.mae", f"MAE-{size}/{patch}", 0, 224)
+        for size, patch in (("B", 16), ("L", 16), ("H", 14))
     ),
     reference="https://github.com/facebookresearch/mae",
 )

@@ -307,6 +307,11 @@ def from_pretrained(
 
 def build_and_load(source, *, head="keep", channels=None, source_grid=None, **overrides):
     """Builds and loads a model like `from_pretrained`, and returns it with its `LoadReport`."""
+    if overrides.get("weights") is not None:
+        raise ValueError(
+            "`weights` must not be set, because `source` names the weights. Received: "
+            f"weights={overrides['weights']!r}, source={source!r}"
+        )
     family, arguments, source = _family_of_source(source, overrides.get("num_heads"), source_grid)
     check_arguments(family.constructor, overrides)
     overrides = _with_new_head(overrides, arguments, head, source)

@@ -80,16 +80,8 @@ class Classification(Task):
         fields = {
             name: value for name, value in self.config.model.items() if name not in self.head_fields
         }
-        arguments = families.constructor_arguments(self.family, fields)
-        arguments |= self._arguments_of_weights()
-        if self.config.remat:
-            arguments["remat"] = True
-        preprocessing = inputs.model_preprocessing()
-        shape = tuple(inputs.image_shape)
-        model_class = families.model_class(self.config.architecture)
-        arguments |= model_class.arguments_for(shape, arguments, preprocessing.layout)
-        arguments |= self.head_arguments(inputs)
-        return self.constructor(**arguments, preprocessing=preprocessing)
+        arguments = self._model_arguments(inputs, fields, self._arguments_of_weights())
+        return self.constructor(**arguments | self.head_arguments(inputs))
 
     def head_arguments(self, inputs: "InputPipeline") -> dict[str, Any]:
         """Returns the model arguments that determine the head."""

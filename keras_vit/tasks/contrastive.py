@@ -89,11 +89,11 @@ def right_texts(pairs: Pairs) -> keras.KerasTensor:
 
     If k texts are equally similar, as k equal captions are, the value is 1 / k.
     """
-    every = ops.stop_gradient(pairs.all_texts)
+    all_texts = ops.stop_gradient(pairs.all_texts)
 
     def shares_of(block):
         rows, numbers = block
-        similarities = ops.matmul(rows, ops.transpose(every))
+        similarities = ops.matmul(rows, ops.transpose(all_texts))
         own = ops.where(pairs.own(numbers), similarities, 0.0)
         others = ops.where(ops.equal(pairs.weights, 0), -2.0, similarities)
         difference = others - ops.sum(own, axis=1, keepdims=True)

@@ -137,20 +137,14 @@ class ImageText(Task):
     def _image_arguments(self, inputs):
         """Returns the arguments of the image tower, or those that replace those of the weights."""
         check_model_fields(self.config, _OWN_FIELDS)
-        architecture = self.config.architecture
         fields = self.config.model.to_dict()
         fields = {name: value for name, value in fields.items() if name not in _OWN_FIELDS}
-        options = {"remat": True} if self.config.remat else {}
-        if self.config.weights:
-            defaults = families.model_fields(architecture)
-            fields = {name: value for name, value in fields.items() if value != defaults[name]}
-            options["channels"] = self.config.weights_channels or None
-        arguments = families.constructor_arguments(families.find_family(architecture), fields)
-        preprocessing = inputs.model_preprocessing()
-        arguments |= families.model_class(architecture).arguments_for(
-            tuple(inputs.image_shape), arguments, preprocessing.layout
-        )
-        return {**arguments, **options, "preprocessing": preprocessing}
+        if not self.config.weights:
+            return self._model_arguments(inputs, fields)
+        defaults = families.model_fields(self.config.architecture)
+        changed = {name: value for name, value in fields.items() if value != defaults[name]}
+        channels = self.config.weights_channels or None
+        return {**self._model_arguments(inputs, changed), "channels": channels}
 
     def _text_tower(self, embedding_size):
         """Builds the text tower, with initial weights."""

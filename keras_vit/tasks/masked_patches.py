@@ -86,15 +86,10 @@ class MaskedPatchPrediction(Task):
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         fields = {name: value for name, value in self.config.model.items() if name != "target"}
-        family = families.find_family("VisionTransformer")
-        arguments = families.constructor_arguments(family, fields)
-        image_shape = self.input_shape(inputs)
+        arguments = self._model_arguments(inputs, fields)
         arguments |= {
-            "input_shape": image_shape,
             "classifier": "unpooled" if arguments.get("classifier") == "gap" else "token_unpooled",
-            "classes": self._outputs(image_shape),
-            "preprocessing": inputs.model_preprocessing(),
-            "remat": self.config.remat,
+            "classes": self._outputs(arguments["input_shape"]),
         }
         return MaskedPatchVisionTransformer(**arguments)
 

@@ -113,6 +113,20 @@ class Task(abc.ABC):
         shape of the data."""
         return tuple(self.config.model.get("input_shape") or inputs.image_shape)
 
+    def _model_arguments(self, inputs, fields, of_weights=()):
+        """Returns the arguments of the architecture that `fields` of `config.model`, the weights,
+        `config.remat` and the data determine."""
+        architecture = self.config.architecture
+        family = families.find_family(architecture)
+        arguments = families.constructor_arguments(family, fields) | dict(of_weights)
+        if self.config.remat:
+            arguments["remat"] = True
+        preprocessing = inputs.model_preprocessing()
+        arguments |= families.model_class(architecture).arguments_for(
+            tuple(inputs.image_shape), arguments, preprocessing.layout
+        )
+        return {**arguments, "preprocessing": preprocessing}
+
     @abc.abstractmethod
     def losses_and_metrics(
         self, model: keras.Model, batch: Batch, training: bool = False

@@ -22,11 +22,11 @@ def rename(arrays, *replacements):
 
 
 def without(arrays, pattern):
-    """Drops the arrays whose names start with a regular expression."""
+    """Drops the arrays whose names match a regular expression at their start."""
     return {name: array for name, array in arrays.items() if not re.match(pattern, name)}
 
 
-def pack(arrays, new="attn.qkv."):
+def pack(arrays, packed_name="attn.qkv."):
     """Concatenates the query, key and value arrays of each block."""
     packed = dict(arrays)
     for name in arrays:
@@ -34,7 +34,7 @@ def pack(arrays, new="attn.qkv."):
             continue
         block, _, ending = name.partition("attn.q_proj.")
         parts = [packed.pop(f"{block}attn.{part}_proj.{ending}") for part in "qkv"]
-        packed[f"{block}{new}{ending}"] = np.concatenate(parts)
+        packed[f"{block}{packed_name}{ending}"] = np.concatenate(parts)
     return packed
 
 
@@ -57,7 +57,7 @@ def clip_original(arrays):
         (r"text_model\.", "transformer.text."),
     )
     arrays["visual.proj"] = arrays.pop("visual_projection.weight").T
-    return pack(arrays, new="attn.in_proj_")
+    return pack(arrays, packed_name="attn.in_proj_")
 
 
 def siglip_tower_alone(arrays):
@@ -84,20 +84,18 @@ def eva02_original(arrays):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
-    "case, convert",
+    "case, convert, arguments",
     [
-        ("clip", clip_original),
-        ("siglip", siglip_tower_alone),
-        ("timm_deit3", deit3_original),
-        ("timm_eva02_clip", eva02_original),
+        ("clip", clip_original, {"mlp": "quick_gelu"}),  # the names do not tell the activation
+        ("siglip", siglip_tower_alone, {}),
+        ("timm_deit3", deit3_original, {}),
+        ("timm_eva02_clip", eva02_original, {}),
     ],
 )
-def test_renamed_file_loads_the_same_model(case, convert, tmp_path):
-    arguments = {"num_heads": 3}
-    if convert is clip_original:
-        arguments["mlp"] = "quick_gelu"
+def test_renamed_file_loads_the_same_model(case, convert, arguments, tmp_path):
+    arguments = {"num_heads": 3, **arguments}
     golden = write_case(case, tmp_path / "golden")
-    renamed = write_case("renamed", tmp_path / "renamed", convert(read_case(case)), {})
+    renamed = write_case("renamed", tmp_path / "renamed", convert(read_case(case)), config={})
     expected = keras_vit.from_pretrained(golden, **arguments)
     model = keras_vit.from_pretrained(renamed, **arguments)
     assert_same_weights(model, expected)
@@ -147,7 +145,7 @@ def dinov3_original(arrays):
         (r"up_proj", "w2"),
         (r"down_proj", "w3"),
     )
-    for i in range(3):
+    for i in range(3):  # the blocks of the golden file, which are 24 wide
         # The original files have arbitrary key biases, and a mask that turns them off.
         arrays[f"blocks.{i}.attn.k_proj.bias"] = np.full(24, 9, "float32")
         arrays[f"blocks.{i}.attn.qkv.bias_mask"] = np.repeat([1, 0, 1], 24).astype("float32")
@@ -198,7 +196,7 @@ def ijepa_original(arrays):
 def test_renamed_file_keeps_the_tokens(case, convert, resampling, tmp_path):
     reference = read_outputs(case)
     images = reference["images"]
-    folder = write_case("renamed", tmp_path, convert(read_case(case)))
+    folder = write_case("renamed", tmp_path, convert(read_case(case)), config={})
     model = keras_vit.from_pretrained(folder, num_heads=3, input_shape=images.shape[1:])
     if resampling is not None:  # DINOv3 has no position embedding
         assert model.arguments["position_resampling"] == resampling

@@ -57,6 +57,14 @@ def test_hugging_face_folder_matches_logits(hf_folder):
 
 
 @pytest.mark.one_backend
+def test_rejects_a_second_source_of_weights():
+    source = GOLDEN / "vit_token.ckpt.npz"
+    with pytest.raises(ValueError, match="`weights` must not be set"):
+        keras_vit.from_pretrained(source, weights=str(source))
+    assert keras_vit.from_pretrained(source, weights=None).head is not None
+
+
+@pytest.mark.one_backend
 def test_rejects_folder_without_weights(hf_folder):
     (hf_folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="with 0 such files"):

@@ -27,6 +27,10 @@ def test_family_determines_preprocessing(case, mean, resize, tmp_path):
     model = keras_vit.from_pretrained(folder, num_heads=3)
     assert model.preprocessing.mean[0] == pytest.approx(mean, abs=0.01)
     assert model.preprocessing.resize == resize
+
+
+def test_given_preprocessing_replaces_that_of_the_family(tmp_path):
+    folder = write_case("dinov2", tmp_path)
     given = keras_vit.Preprocessing(crop_fraction=0.5)
     model = keras_vit.from_pretrained(folder, num_heads=3, preprocessing=given)
     assert model.preprocessing == given
@@ -81,7 +85,7 @@ def test_preprocessor_config_sets_preprocessing(changes, expected, preprocessing
 
 
 @pytest.mark.parametrize("changes", [{"resample": 1}, {"do_resize": False}], ids=str)
-def test_unsupported_preprocessor_field_causes_a_warning(changes, preprocessing_of):
+def test_unsupported_value_in_preprocessor_config_causes_a_warning(changes, preprocessing_of):
     ((field, value),) = changes.items()
     message = f"Ignored {field}={value} in preprocessor_config.json"
     with pytest.warns(UserWarning, match=message):
@@ -104,15 +108,21 @@ def test_processor_config_takes_precedence(preprocessing_of, tmp_path):
         "image_std": [0.5] * 3,
         "resample": 3,
     }
-    path = tmp_path / "processor_config.json"
-    path.write_text(json.dumps({"image_processor": image_processor}))
+    fields = json.dumps({"image_processor": image_processor})
+    (tmp_path / "processor_config.json").write_text(fields)
     preprocessing = preprocessing_of()
     assert (preprocessing.resize, preprocessing.crop_fraction) == ("shorter_side", 0.75)
     assert preprocessing.mean == (63.75,) * 3
     assert preprocessing.library == "transformers"
-    path.write_text('{"processor_class": "CLIPProcessor"}')  # without an image processor
+
+
+def test_processor_config_without_image_processor_is_ignored(preprocessing_of, tmp_path):
+    (tmp_path / "processor_config.json").write_text('{"processor_class": "CLIPProcessor"}')
     assert preprocessing_of().mean == (127.5,) * 3
-    path.write_text('{"image_processor": 1}')
+
+
+def test_rejects_invalid_processor_config(preprocessing_of, tmp_path):
+    (tmp_path / "processor_config.json").write_text('{"image_processor": 1}')
     with pytest.raises(ValueError, match="The processor_config.json .* is invalid"):
         preprocessing_of()
 

@@ -1,4 +1,4 @@
-"""Tests of attention distances, and of their class token."""
+"""Tests of attention distances, with and without attention to the class token."""
 
 import numpy as np
 import pytest
