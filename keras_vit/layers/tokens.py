@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import KerasTensor, ops
 
+from keras_vit.layers import compilation
 from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.validation import check_positive_int, check_rank
 
@@ -30,6 +31,16 @@ class ClassToken(BaseLayer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         batch, tokens, hidden_size = input_shape
         return (batch, None if tokens is None else tokens + 1, hidden_size)
+
+
+def first_token(tokens):
+    """Returns the first token: `(B, N, D)` to `(B, 1, D)`."""
+    if compilation.platform() != "tpu":
+        return tokens[:, :1]
+    # XLA would choose the memory layout of the slice for the tokens of all blocks, and copy their
+    # queries, keys and values to another layout. A sum leaves the layout of the tokens alone.
+    is_first = ops.reshape(ops.arange(ops.shape(tokens)[1]) == 0, (1, -1, 1))
+    return ops.sum(ops.where(is_first, tokens, 0), axis=1, keepdims=True)
 
 
 @serializable

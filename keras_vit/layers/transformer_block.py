@@ -13,7 +13,7 @@ from keras_vit.layers.dropout import Dropout, current_seeds, seed_scope
 from keras_vit.layers.layer_norm import LayerNormalization
 from keras_vit.layers.mlp import ACTIVATIONS, MLPS, mlp_dense
 from keras_vit.layers.padding import real_tokens, with_zero_padding
-from keras_vit.layers.tokens import LayerScale
+from keras_vit.layers.tokens import LayerScale, first_token
 from keras_vit.layers.validation import (
     check_choice,
     check_epsilon,
@@ -184,8 +184,8 @@ class TransformerBlock(BaseLayer):
         x = self.norm_1(tokens)
         queries = None
         if first_token_only:
-            queries = x[:, :1]
-            tokens = tokens[:, :1]
+            queries = first_token(x)
+            tokens = first_token(tokens)
         x = self.attention(
             x, queries=queries, training=training, score_change=score_change, real=real
         )

@@ -1,7 +1,8 @@
-"""Tests of the class token and the position embeddings."""
+"""Tests of the class token, of the selection of the first token, and of the position embeddings."""
 
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_vit.layers import (
     ClassToken,
@@ -9,6 +10,8 @@ from keras_vit.layers import (
     PositionEmbedding2D,
     SinCosPositionEmbedding,
 )
+from keras_vit.layers.compilation import compiling_for
+from keras_vit.layers.tokens import first_token
 
 from ..shared import to_numpy
 
@@ -46,3 +49,18 @@ def test_rejects_grid_with_other_number_of_tokens():
 def test_sincos_rejects_invalid_grids_and_tokens(grid, shape, message):
     with pytest.raises(ValueError, match=message):
         SinCosPositionEmbedding(grid)(np.zeros(shape, "float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_first_token_is_exact_on_tpus(dtype):
+    random = np.random.default_rng(0).normal(size=(2, 5, 8))
+    random[:, 1:, 0] = np.inf  # other tokens have no influence
+    tokens = ops.cast(random, dtype)
+    expected = first_token(tokens)
+    assert expected.shape == (2, 1, 8)
+    with compiling_for("tpu"):
+        actual = first_token(tokens)
+    assert actual.dtype == tokens.dtype
+    np.testing.assert_array_equal(
+        to_numpy(ops.cast(actual, "float32")), to_numpy(ops.cast(expected, "float32"))
+    )
