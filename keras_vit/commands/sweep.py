@@ -31,7 +31,7 @@ from keras_vit.commands import command_line
 from keras_vit.data.loading import fields_of
 from keras_vit.data.sources.file_lists import is_list
 from keras_vit.training.diagnosis import Diverged
-from keras_vit.training.loop import is_better
+from keras_vit.training.loop import score
 from keras_vit.training.progress import format_metrics, metrics_of_test
 
 FLAGS = flags.FLAGS
@@ -182,8 +182,7 @@ def best_rate(rows, best_metric="accuracy"):
             "No run has a value of --config.best_metric to choose the rate by. Received: "
             f"best_metric={best_metric!r}, NaN at every rate"
         )
-    sign = 1 if is_better(best_metric, 1, 0) else -1
-    return max(rows, key=lambda row: (sign * row[best_metric], -row["loss"]))["rate"]
+    return max(rows, key=lambda row: (score(best_metric, row[best_metric]), -row["loss"]))["rate"]
 
 
 def summary(rows, best_metric="accuracy"):

@@ -26,6 +26,7 @@ def get_config():
                 name="idx",
                 path="/usr/share/datasets/fashion-mnist",
                 channels=1,
+                # 28 pixels, enlarged, because the stride of this ResNet is 8
                 image_size=48,
                 train_crop="resize",
                 flip="on",

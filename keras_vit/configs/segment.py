@@ -29,7 +29,7 @@ def get_config(request=""):
     if task not in _BEST:
         raise ValueError(f"`task` must be one of {', '.join(_BEST)}. Received: task={task!r}")
     head = choices.get("head", "dpt" if task == "depth" else "linear")
-    architecture = families.model_config(model)
+    architecture = families.model_config(model, head=head, head_dropout=0.1)
     resolution = choices.get("resolution", 28 * architecture["model"].get("patch_size", 16))
     name, path = name_and_path(dataset)
     name = "depth" if task == "depth" and name in _SOURCES else _SOURCES.get(name, name)
@@ -44,8 +44,7 @@ def get_config(request=""):
             log_every_steps=20,
             clip_norm=1.0,
             weights=published.collection_of(families.canonical_name(model), "augreg"),
-            architecture=architecture["architecture"],
-            model={**architecture["model"], "head": head, "head_dropout": 0.1},
+            **architecture,
             data=data.defaults(
                 name=name,
                 path=path,

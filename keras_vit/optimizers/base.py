@@ -73,11 +73,11 @@ class Optimizer(keras.optimizers.Optimizer):
             self.decay * flag for flag in decay_flags(variables, self.decay_mask, self.no_decay)
         ]
 
-    def start_at(self, update, variables):
-        """Does not change some of the variables in the first `update` updates; their bias
-        correction starts after these."""
+    def start_at(self, step, variables):
+        """Keeps some of the variables unchanged in the first `step` updates; their bias correction
+        starts after these."""
         late = {id(variable) for variable in variables}
-        self.starts = [update * (id(v) in late) for v in self._trainable_variables]
+        self.starts = [step * (id(v) in late) for v in self._trainable_variables]
 
     def _add_slots(self, variables, name, dtype):
         """Creates a slot variable of zeros for each variable."""

@@ -22,7 +22,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         base: learning rate at the end of the warm-up, above 0.
         total_steps: number of training steps.
         warmup_steps: number of warm-up steps, less than `total_steps`; 0 for no warm-up.
-        end: final learning rate of "linear", from 0 to `base`.
+        end: final learning rate of "linear", 0 or more; if `decay` is "linear", at most `base`.
         timescale: number of steps after the warm-up until "rsqrt" falls to `base / sqrt(2)`, above
             0.
 
@@ -47,7 +47,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(
                 f"`decay` must be one of {', '.join(DECAYS)}. Received: decay={decay!r}"
             )
-        if not base > 0 or not end >= 0 or not timescale > 0:
+        if not (base > 0 and end >= 0 and timescale > 0):
             raise ValueError(
                 "`base` and `timescale` must be positive and `end` must be non-negative. "
                 f"Received: base={base}, end={end}, timescale={timescale}"
@@ -83,7 +83,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
                 1.0 + ops.maximum(step - self.warmup_steps, 0.0) / self.timescale
             )
         else:
-            rate = self.base + 0.0 * progress
+            rate = ops.full_like(step, self.base)
         if self.warmup_steps:
             rate = rate * ops.minimum(1.0, step / self.warmup_steps)
         return rate

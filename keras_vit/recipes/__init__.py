@@ -1,7 +1,8 @@
-"""Recipes: the fields of a config, and the papers' hyperparameter tables.
+"""Recipes: the fields of a config, the papers' hyperparameter tables, and recipes of ours.
 
-`defaults` returns all fields of a config. `pretraining`, `augreg` and `finetuning` return changes
-to these defaults.
+`defaults` returns all fields of a config. `pretraining`, `augreg` and `finetuning` return the
+papers' changes to these defaults. `recipes.image_text` and `recipes.small_data` contain recipes of
+ours.
 """
 
 from keras_vit.recipes.defaults import defaults, model_fields

@@ -11,15 +11,15 @@ _OPTIMIZER = {
     "name": "adamw",
     "weight_decay": 1e-4,
     "decay_mask": "kernels",
-    "no_decay": "similarity",  # the layer of the scale and the bias
+    # The layer of the scale and the bias, which would decay if a config sets `decay_mask` to "all".
+    "no_decay": "similarity",
 }
 
 
 def image_text(recipe: str, **changes: Any) -> dict[str, Any]:
     """Returns a recipe for image-text training, as changes for `defaults`.
 
-    The learning rate, the weight decay and the initial scale and bias are those of SigLIP. The
-    other values are ours.
+    The learning rate and the weight decay are those of SigLIP. The other values are ours.
 
     Args:
         recipe: one line that names the source of the values.
@@ -42,7 +42,7 @@ def image_text(recipe: str, **changes: Any) -> dict[str, Any]:
 
 def towers(model: str, locked: bool = False) -> dict[str, Any]:
     """Returns the fields `architecture` and `model` of a config: an image tower of a named size,
-    and a text tower of the same size.
+    and a text tower of the same size. The initial scale and bias are those of SigLIP.
 
     Args:
         model: name of a size, such as "ViT-S/16" or "SigLIP-B/16".
@@ -56,11 +56,11 @@ def towers(model: str, locked: bool = False) -> dict[str, Any]:
     size = {name: arguments[name] for name in _SIZE if name in arguments}
     if len(size) < len(_SIZE):
         raise ValueError(
-            "The image tower must be a Vision Transformer, whose size the text tower gets. "
-            f"Received: {model!r}"
+            "`model` must be a Vision Transformer, because the text tower gets the same size. "
+            f"Received: model={model!r}"
         )
-    if not locked:
-        arguments = {"classifier": "map", **arguments}
+    if not locked:  # a locked tower keeps the pooling of its weights
+        arguments = {"classifier": "map", **arguments}  # as in SigLIP
     return {
         "architecture": fields["architecture"],
         "model": {

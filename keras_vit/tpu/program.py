@@ -8,7 +8,7 @@ import re
 from ml_collections import ConfigDict
 
 from keras_vit import data
-from keras_vit.training.loading import global_state
+from keras_vit.training.global_state import dtype_policy_and_seed
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -70,7 +70,7 @@ class Programs:
             ((), "float32"),
         )
         self._compiled = {}
-        with global_state(config):
+        with dtype_policy_and_seed(config):
             self.model = self._build(inputs, total_steps)
 
     def compile_steps(self, images):

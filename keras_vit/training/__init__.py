@@ -1,6 +1,6 @@
 """Training: a loop that is independent of the task and the backend, and one engine per backend.
 
-`run(config, workdir)` is the entry point. `loop.train` is the training loop, `engine` defines the
+`run(config, workdir)` is the entry point. `loop.Loop` is the training loop, `engine` defines the
 interface of both engines, and `update.update` applies one optimizer step. `training/tensorflow`
 uses `tf.distribute`; `training/jax` compiles one step function over the global batch. The loss is
 `sum(losses * example_weights) / global batch size`. In the model, random numbers depend on the

@@ -17,14 +17,14 @@ def reading(steps, evaluations, total_steps):
     if len(steps["step"]) < _LEAST_STEPS or "loss" not in evaluations:
         return ""
     train = {name: _means(steps[name]) for name in steps}
-    if line := _rate_too_high(steps, train):
+    if line := _loss_does_not_fall(steps, train):
         return line
     # Changes below this fraction may be noise, because the test images are few.
     noise = max(0.05, evaluations["examples"][-1] ** -0.5)
     if len(evaluations["loss"]) < 4 or not np.isfinite(evaluations["loss"]).all():
         return ""
     return (
-        _apart(train, evaluations, noise)
+        _train_and_test_apart(train, evaluations, noise)
         or _still_falling(evaluations, noise, total_steps)
         or _flat(train, evaluations, noise)
     )
@@ -40,7 +40,7 @@ def _means(values):
     )
 
 
-def _rate_too_high(steps, train):
+def _loss_does_not_fall(steps, train):
     loss = train["loss"]
     norm = train["grad_norm"]
     rate = train["learning_rate"]
@@ -65,7 +65,7 @@ def _rate_too_high(steps, train):
     return ""
 
 
-def _apart(train, evaluations, noise):
+def _train_and_test_apart(train, evaluations, noise):
     if "accuracy" not in train or "accuracy" not in evaluations:
         return ""
     on_train = train["accuracy"][-1]

@@ -1,13 +1,10 @@
 """Loads the model of a training run from its checkpoints."""
 
-import contextlib
 import dataclasses
 import os
-import random
 from collections.abc import Callable
 
 import keras
-import numpy as np
 from ml_collections import ConfigDict
 
 from keras_vit import data, files, tasks, terminal
@@ -15,6 +12,7 @@ from keras_vit.models.freezing import merge_lora
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
 from keras_vit.training.engines import choose_engine
+from keras_vit.training.global_state import dtype_policy_and_seed
 from keras_vit.training.loop import exports_best
 from keras_vit.training.workdir import read_config, read_model
 
@@ -81,7 +79,7 @@ def load_checkpoint(
     engine = choose_engine(on_one_device)
     checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
     task = tasks.get(on_one_device)
-    with global_state(on_one_device):
+    with dtype_policy_and_seed(config):
         stored = read_model(folder)
         task.facts_of_weights.update(stored["weights"])
         inputs = data.InputPipeline.from_description(stored["inputs"])
@@ -104,20 +102,3 @@ def _chosen_step(checkpoints, steps, uses_best):
     if best in steps:
         return best, f"best checkpoint by {newest['best_metric']}"
     return steps[-1], "newest checkpoint"
-
-
-@contextlib.contextmanager
-def global_state(config):
-    """Sets Keras' dtype policy and the initializers' seed from the config, and restores both on
-    exit."""
-    policy = keras.config.dtype_policy()
-    states = (random.getstate(), np.random.get_state())
-    try:
-        keras.config.set_dtype_policy(config.precision)
-        random.seed(config.seed)  # Keras' initializers draw their seeds from `random`
-        np.random.seed(config.seed)
-        yield
-    finally:
-        keras.config.set_dtype_policy(policy)
-        random.setstate(states[0])
-        np.random.set_state(states[1])

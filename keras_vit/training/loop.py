@@ -359,8 +359,8 @@ def note_best(counters, name, metrics):
     breaks ties, also between NaN."""
     value = metrics[name]
     loss = metrics["loss"]
-    scores = _score(name, value), _score("loss", loss)
-    best_scores = _score(name, counters.best_value), _score("loss", counters.best_loss)
+    scores = score(name, value), score("loss", loss)
+    best_scores = score(name, counters.best_value), score("loss", counters.best_loss)
     # The metric differs in the first evaluation, or if --change selected another one.
     if counters.best_metric != name or scores > best_scores:
         counters.best_metric = name
@@ -369,14 +369,9 @@ def note_best(counters, name, metrics):
         counters.best_step = counters.step
 
 
-def is_better(name, value, best):
-    """Returns whether `value` is better than `best`: lower if the name ends in "loss" or "error",
-    else higher."""
-    return best is None or _score(name, value) > _score(name, best)
-
-
-def _score(name, value):
-    """Returns a number that is higher for a better value; NaN, null in a checkpoint, is worst."""
+def score(name, value):
+    """Returns a number that is higher for a better value of a metric, which is a lower value if the
+    name ends in "loss" or "error". NaN, null in a checkpoint, is worst."""
     if value is None or math.isnan(value):
         return -math.inf
     return -value if name.endswith(("loss", "error")) else value

@@ -17,7 +17,8 @@ from keras_vit.training import stored_models, trackers, validation
 from keras_vit.training.checkpoint_manager import CheckpointManager
 from keras_vit.training.engine import Engine, step_metrics
 from keras_vit.training.engines import choose_engine
-from keras_vit.training.loading import RunResult, global_state
+from keras_vit.training.global_state import dtype_policy_and_seed
+from keras_vit.training.loading import RunResult
 from keras_vit.training.loop import Counters, Loop, check_test_examples
 from keras_vit.training.metrics import MetricWriter
 from keras_vit.training.progress import Progress, run_summary
@@ -141,7 +142,7 @@ def _build(config, task, engine, workdir, resumes):
     facts = task.facts_of_weights
     source = "" if resumes else config.weights
     with (
-        global_state(config),
+        dtype_policy_and_seed(config),
         stored_models.as_initial_weights(source, facts, lines.append) as stored,
     ):
         if resumes:

@@ -9,9 +9,9 @@ The operations, in order:
     optimizer   new weights and slots
     EMA         average + (1 - ema_decay) * (weight - average)
 
-The last three are one function of a parameter, which an engine may compile, so that it passes
-through memory once. If the check fails, the state does not change, except for the loss scale and
-its counter `good_steps`.
+The last three are one function of a parameter, which an engine may compile, so that each parameter
+is read and written only once. If the check fails, the state does not change, except for the loss
+scale and its counter `good_steps`.
 """
 
 import dataclasses
@@ -25,7 +25,8 @@ from keras_vit.optimizers.clipping import clip_factor, ema_update
 
 INITIAL_LOSS_SCALE = 2.0**15
 # The loss scale doubles after this many consecutive finite steps. It halves after a step with a
-# finite loss that is not finite otherwise, because the scaled gradients may have overflowed.
+# finite loss whose gradients or metrics are not finite, because the scaled gradients may have
+# overflowed.
 LOSS_SCALE_GROWTH_STEPS = 2000
 
 

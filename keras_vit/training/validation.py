@@ -84,7 +84,7 @@ def validate_evaluators(config, task, evaluators):
 
 
 def validate_length(config, total_steps, num_examples):
-    """Raises a `ValueError` unless the number of warm-up steps is in [0, total_steps)."""
+    """Raises a `ValueError` unless the warm-up and `unfreeze_at_step` end before the run."""
     warmup_steps = config.schedule.get("warmup_steps", 0)
     if not 0 <= warmup_steps < total_steps:
         raise ValueError(

@@ -30,8 +30,7 @@ def load_inputs(config, write, task=None):
     if facts["preprocessing"] is None:
         return inputs
     expected = Preprocessing.from_config(facts["preprocessing"])
-    library = config.data.get("library") or facts.get("library") or expected.library
-    expected = dataclasses.replace(expected, library=library)
+    expected = dataclasses.replace(expected, library=config.data.get("library") or expected.library)
     if expected.library != inputs.model_preprocessing().library:
         write(f"JPEG files are decoded as in {expected.library}, as the weights expect")
         options = {**inputs.options, "library": expected.library}

@@ -1,4 +1,5 @@
-"""Tests of functions of the training loop: unreadable examples, best checkpoints, calls."""
+"""Tests of functions of the training loop: unreadable examples, best checkpoints, and the number of
+steps per call."""
 
 import dataclasses
 import json
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
-from keras_vit.training.loop import Counters, _count_bad, _steps_in_time, is_better, note_best
+from keras_vit.training.loop import Counters, _count_bad, _steps_in_time, note_best, score
 
 
 def _inputs(num_examples, batch_size, max_bad_share, failures, **options):
@@ -42,6 +43,8 @@ def test_bad_examples_are_summed_over_hosts():
 
 
 def test_wrong_label_stops_all_hosts():
+    """The first call is that of host 0, which has the wrong label; the second is that of host 1,
+    which has none."""
     inputs = _inputs(4, 4, 1.0, {0: [-2]})  # -2 is a wrong label of example 0
     reports = []
 
@@ -58,7 +61,7 @@ def test_wrong_label_stops_all_hosts():
 
 def test_resumed_run_does_not_count_repeats_of_sampling():
     counters = Counters()
-    for step in (11, 12):
+    for step in (11, 12):  # of the same epoch; the run is resumed between them
         bad_examples = _bad_examples(50, 10, 0.01, {step: [7, 7]}, sampling="balanced")
         assert _count_bad(_engine(), counters, bad_examples, step, 1) == [1]
 
@@ -84,7 +87,8 @@ def test_lower_loss_breaks_ties_of_best_metric():
     counters = Counters()
     best_steps = []
     evaluations = [(0.5, 9.0), (0.5, 0.9), (0.5, 1.0), (0.6, 2.0), (0.6, math.nan)]
-    for counters.step, (accuracy, loss) in enumerate(evaluations):
+    for step, (accuracy, loss) in enumerate(evaluations):
+        counters.step = step
         note_best(counters, "accuracy", {"accuracy": accuracy, "loss": loss})
         best_steps.append(counters.best_step)
     assert best_steps == [0, 1, 1, 3, 3]
@@ -92,7 +96,8 @@ def test_lower_loss_breaks_ties_of_best_metric():
 
 def test_loss_decides_without_a_value_of_the_metric():
     counters = Counters()
-    for counters.step, loss in ((1, 3.0), (2, 1.0), (3, 2.0)):
+    for step, loss in ((1, 3.0), (2, 1.0), (3, 2.0)):
+        counters.step = step
         note_best(counters, "area", {"area": math.nan, "loss": loss})
     assert counters.best_step == 2
     # A checkpoint stores NaN as null.
@@ -105,18 +110,18 @@ def test_loss_decides_without_a_value_of_the_metric():
 
 
 @pytest.mark.parametrize(
-    ("metric", "value", "best", "expected"),
+    ("metric", "values"),
     [
-        ("loss", 0.1, 0.2, True),
-        ("loss", 0.1, math.nan, True),
-        ("loss", math.nan, 0.1, False),
-        ("accuracy", 0.2, 0.1, True),
-        ("accuracy", 0.1, None, True),
-        ("accuracy", math.nan, 0.1, False),
+        ("loss", [math.nan, 0.2, 0.1]),
+        ("abs_rel_error", [None, 0.2, 0.1]),
+        ("accuracy", [math.nan, 0.1, 0.2]),
+        ("accuracy", [None, 0.1, 0.2]),
     ],
 )
-def test_nan_is_never_best(metric, value, best, expected):
-    assert is_better(metric, value, best) == expected
+def test_better_values_have_higher_scores(metric, values):
+    """`values` begins with the worst one."""
+    scores = [score(metric, value) for value in values]
+    assert scores[0] < scores[1] < scores[2]
 
 
 def test_calls_take_ten_seconds_on_the_slowest_host():

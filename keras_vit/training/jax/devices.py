@@ -51,9 +51,13 @@ def _join(count, index, address):
     """Connects the processes listed in TF_CONFIG."""
     if jax.distributed.is_initialized():
         return
-    timeout = {"shutdown_timeout_seconds": _SHUTDOWN_SECONDS}
     try:
-        jax.distributed.initialize(address, num_processes=count, process_id=index, **timeout)
+        jax.distributed.initialize(
+            address,
+            num_processes=count,
+            process_id=index,
+            shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+        )
     except RuntimeError as error:
         raise ValueError(
             f"The workers in TF_CONFIG cannot connect ({first_line(error)}). "

@@ -23,7 +23,8 @@ def choose_strategy(name="auto", tpu_address=""):
 
     Must run before other TensorFlow operations.
     """
-    if name == "tpu" or (name == "auto" and (tpu_address or "TPU_NAME" in os.environ)):
+    tpu_address = tpu_address or os.environ.get("TPU_NAME", "")
+    if name == "tpu" or (name == "auto" and tpu_address):
         return _tpu_strategy(tpu_address)
     if name == "auto" and _tpu_chips():
         try:
@@ -53,12 +54,12 @@ def _tpu_chips(devices="/sys/bus/pci/devices"):
 
 
 def _tpu_strategy(address):
-    if not address and "TPU_NAME" not in os.environ and not _tpu_chips():
+    if not address and not _tpu_chips():
         raise ValueError(
             "No TPU was found: `tpu_address` is empty, TPU_NAME is not set, and no PCI device is "
             "a TPU. Received: strategy='tpu'"
         )
-    address = address or os.environ.get("TPU_NAME", "local")
+    address = address or "local"
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
         tf.config.experimental_connect_to_cluster(resolver)

@@ -15,9 +15,11 @@ def no_tpu(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
-def test_one_device_uses_default_strategy(no_tpu):
+def test_one_device_uses_default_strategy(no_tpu, monkeypatch):
     for name in ("auto", "default"):
         assert choose_strategy(name) is tf.distribute.get_strategy()
+    monkeypatch.setenv("TPU_NAME", "")
+    assert choose_strategy("auto") is tf.distribute.get_strategy()
 
 
 @pytest.mark.parametrize(
