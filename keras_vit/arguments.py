@@ -71,7 +71,7 @@ def check_names(title: str, known: Iterable[str], arguments: Mapping[str, Any]) 
             )
 
 
-def did_you_mean(name, known):
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns " Did you mean NAME?" with the known name closest to a misspelled name, ignoring case
     and punctuation, or "" if none is close."""
     by_letters = {re.sub(r"\W|_", "", text).lower(): text for text in known}

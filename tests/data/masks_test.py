@@ -271,11 +271,12 @@ def test_folders_with_other_splits_are_not_divided_by_a_hash(scenes):
 
 
 @pytest.mark.parametrize("column", ["depth", "class"])
-def test_lists_of_masks_may_have_further_columns(column, scenes):
+def test_lists_of_masks_may_have_further_columns(column, scenes, caplog):
     rows = [f"images/{number}.png,masks/{number}.png,7" for number in range(6)]
     (scenes / "all.csv").write_text("\n".join([f"image,mask,{column}", *rows]))
     source = data.load_split("masks", "all.csv", path=str(scenes))
     assert source.num_examples == 6 and not source.missing
+    assert "label_column" not in caplog.text
 
 
 def test_evaluation_reads_a_dataset_as_the_run_does(scenes):

@@ -59,6 +59,9 @@ def test_guessed_columns_and_separators_are_logged(folder, caplog):
     _load(folder, "id;breed\n0;cat\n1;dog\n")
     assert "files are in the column 'id' and labels in 'breed'" in caplog.text
     assert "separated by ';'" in caplog.text
+    caplog.clear()
+    _load(folder, "file,breed\n0,cat\n1,dog\n", "named.csv", label_column="breed")
+    assert not caplog.text
 
 
 def test_a_file_named_like_a_header_keeps_the_header(folder):

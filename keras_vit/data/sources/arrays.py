@@ -178,13 +178,13 @@ def _split_of(splits, dataset, split):
     split, count = parse_split(
         dataset, split, {part: source.num_examples for part, source in splits.items()}
     )
-    source = subset(splits[split], first_of_each_class(splits[split].labels, count))
+    source = subset(splits[split], _first_of_each_class(splits[split].labels, count))
     # Name the parts of "train", so that a test split that overlaps them is found.
     parts = ("tune_train", "tune_val") if split == "train" else (split,)
     return dataclasses.replace(source, stored=lambda: [(part, 0, 1) for part in parts])
 
 
-def first_of_each_class(labels, count):
+def _first_of_each_class(labels, count):
     """Returns the indices of `count` examples, balanced over classes; a larger `count` only adds
     examples."""
     rank = np.zeros(len(labels), int)  # number of earlier examples of the same class

@@ -20,7 +20,7 @@ from keras_vit.data.sources.source import Source, check_pattern, checksum_of
 from keras_vit.data.sources.tables import HEADERS
 from keras_vit.data.sources.text_files import check_columns, csv_rows, text_of
 
-CAPTION_HEADERS = ("caption", "text", "title")
+_CAPTION_HEADERS = ("caption", "text", "title")
 
 
 def split_of_captions(split, *, path=""):
@@ -39,7 +39,7 @@ def split_of_captions(split, *, path=""):
     captions = []
     for line, fields in _rows(split):
         file = next((fields[name] for name in fields if name in HEADERS), None)
-        caption = next((fields[name] for name in CAPTION_HEADERS if name in fields), None)
+        caption = next((fields[name] for name in _CAPTION_HEADERS if name in fields), None)
         if not all(isinstance(text, str) and text.strip() for text in (file, caption)):
             raise ValueError(
                 "Each line must have a file and a caption, both texts that are not empty, with "

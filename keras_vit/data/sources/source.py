@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras_vit.data.sources.shards import Shards
 
 # The default value of a white pixel, by dtype.
-WHITE = {"uint8": 255, "uint16": 65535}
+_WHITE = {"uint8": 255, "uint16": 65535}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,11 +278,11 @@ def checksum_of(paths, moves=False):
 def white_of(dtype, max_value=0):
     """Returns the value of a white pixel: `max_value`, or the default for the dtype if `max_value`
     is 0."""
-    white = max_value or WHITE.get(np.dtype(dtype).name, 0)
+    white = max_value or _WHITE.get(np.dtype(dtype).name, 0)
     if not 0 < white < np.inf:
         raise ValueError(
             "`max_value`, the value of a white pixel, must be finite and above 0; only "
-            f"{' and '.join(WHITE)} have a default. Received: max_value={max_value}, "
+            f"{' and '.join(_WHITE)} have a default. Received: max_value={max_value}, "
             f"dtype={np.dtype(dtype)}"
         )
     return white

@@ -50,11 +50,11 @@ class Files:
         if folder not in self._present:
             self._present[folder] = existing([path])
         present = self._present[folder]
+        if path in present:
+            return path
         complete = [path + ending for ending in _ENDINGS if path + ending in present]
         # Of two files that differ only in the ending, none is guessed.
-        if path not in present and len(complete) == 1:
-            return complete[0]
-        return path if path in present else None
+        return complete[0] if len(complete) == 1 else None
 
 
 class _Table(NamedTuple):
@@ -104,7 +104,7 @@ def read_table(
     if not label_column and not label_separator:
         classes = _class_columns(table, file, class_names, group_column)
     label = None if classes else _label_column(table, file, label_column)
-    _report(table, file, label, classes, is_set=bool(file_column and label_column))
+    _report(table, file, label, classes, file_column, label_column)
     # A column without a name, such as that of the row numbers of pandas, is no column of groups.
     group = names.index(group_column) if group_column and group_column in names else None
     # With a separator, an image may have no class.
@@ -248,8 +248,8 @@ def _seems_a_class(cells):
     return sum(cell in _FLAGS for cell in known) > len(known) / 2
 
 
-def _report(table, file, label, classes, is_set):
-    """Logs which columns were guessed, unless their names are usual."""
+def _report(table, file, label, classes, file_column, label_column):
+    """Logs which columns are read, if one of them was guessed and has no usual name."""
     names = table.names
     if classes:
         shown = ", ".join([names[i] for i in classes[:10]] + ["..."] * (len(classes) > 10))
@@ -258,8 +258,9 @@ def _report(table, file, label, classes, is_set):
             f"zeros and ones are classes: {shown} (--config.data.class_names, "
             "--config.data.label_column)"
         )
-    elif not is_set and not (
-        names[file].lower() in HEADERS and names[label].lower() in _LABEL_HEADERS
+    elif not (
+        (file_column or names[file].lower() in HEADERS)
+        and (label_column or names[label].lower() in _LABEL_HEADERS)
     ):
         warn_once(
             f"{table.path}: files are in the column {names[file]!r} and labels in "
