@@ -44,7 +44,6 @@ def progress_bar(name, total, unit, done=0, delay=0.5):
         return
     from tqdm import tqdm
 
-    layout = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}]"
     bar = tqdm(
         total=total,
         initial=done,
@@ -53,7 +52,7 @@ def progress_bar(name, total, unit, done=0, delay=0.5):
         delay=delay,
         leave=False,
         dynamic_ncols=True,
-        bar_format=layout,
+        bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}]",
     )
     with bar:
         yield lambda done: bar.update(done - bar.n)

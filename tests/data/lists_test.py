@@ -98,6 +98,16 @@ def test_test_list_has_the_classes_of_the_training_list(photos):
     assert test.class_names == ("x", "y") and test.labels.tolist() == [1]
 
 
+def test_common_images_of_lists_in_two_folders_are_refused(photos):
+    lists = []
+    for name in ("first", "second"):
+        (photos / name).mkdir()
+        (photos / name / "list.csv").write_text("../ant/00.jpg,a\n../bee/00.jpg,b\n")
+        lists.append(str(photos / name / "list.csv"))
+    with pytest.raises(ValueError, match="no common examples"):
+        data.load("list", train_split=lists[0], test_split=lists[1])
+
+
 @pytest.mark.parametrize(
     ("train", "test", "message"),
     [

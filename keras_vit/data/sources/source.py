@@ -198,7 +198,7 @@ def parse_split(dataset, split, splits):
             f"as in train[:100]. Received: split={split!r}"
         )
     whole = splits[match[1]]
-    count = whole if match[2] is None else int(match[2])
+    count = int(match[2] or whole)
     if not 0 < count <= whole:
         raise ValueError(f"The split {match[1]!r} has {whole} examples. Received: split={split!r}")
     return match[1], count
@@ -247,10 +247,11 @@ def check_disjoint(train: Source, test: Source, splits: str) -> None:
     """Raises a `ValueError` if a stored example belongs to both sources; `splits` describes
     them."""
     ranges = collections.defaultdict(list)
+    # Names are mostly paths, and two lists can spell the path of a file differently.
     for name, start, stop in test.stored():
-        ranges[name].append((start, stop))
+        ranges[os.path.abspath(name)].append((start, stop))
     for name, start, stop in train.stored():
-        if any(start < last and first < stop for first, last in ranges[name]):
+        if any(start < last and first < stop for first, last in ranges[os.path.abspath(name)]):
             raise ValueError(
                 "The training and test splits must have no common examples, such as 'tune_train' "
                 "and 'tune_val', which divide 'train'; or must be equal, to measure the training "

@@ -114,8 +114,7 @@ def read_table(
         if classes:
             return tuple(names[i] for i in classes if _FLAGS[cells[i].lower()])
         if label_separator:
-            parts = map(str.strip, cells[label].split(label_separator))
-            return tuple(filter(None, parts))
+            return tuple(filter(None, map(str.strip, cells[label].split(label_separator))))
         return cells[label]
 
     for line, cells in table.rows:
