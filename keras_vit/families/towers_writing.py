@@ -19,6 +19,8 @@ _KINDS = {
     "clip": {"causal": True, "projection_bias": False},
     "siglip": {"causal": False, "projection_bias": True, "pool": "last"},
 }
+# The image towers of the two classes. Without the projection, transformers would add a random one.
+_IMAGE_TOWERS = {"clip": "CLIPVisionModelWithProjection", "siglip": "SiglipVisionModel"}
 
 
 def write(model: TwoTowers, path: str | os.PathLike, format: str = "huggingface") -> None:
@@ -41,10 +43,11 @@ def write(model: TwoTowers, path: str | os.PathLike, format: str = "huggingface"
         config_path = os.path.join(folder, "config.json")
         with open(config_path, encoding="utf-8") as file:
             vision = json.load(file)
-        if vision["model_type"] != f"{kind}_vision_model":
+        (image_tower,) = vision["architectures"]
+        if image_tower != _IMAGE_TOWERS[kind]:
             raise ValueError(
                 f"transformers has no model with the text tower of {kind} and the image tower "
-                f"{vision['model_type']}. Received: model={model.name!r}"
+                f"{image_tower}. Received: model={model.name!r}"
             )
         from safetensors.numpy import load_file, save_file
 

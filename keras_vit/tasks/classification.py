@@ -77,10 +77,8 @@ class Classification(Task):
         return {"empty_is_negative": is_sigmoid, "one_label": not is_sigmoid}
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        fields = {
-            name: value for name, value in self.config.model.items() if name not in self.head_fields
-        }
-        arguments = self._model_arguments(inputs, fields, self._arguments_of_weights())
+        of_weights = self._arguments_of_weights()
+        arguments = self._model_arguments(inputs, self.head_fields, of_weights)
         return self.constructor(**arguments | self.head_arguments(inputs))
 
     def head_arguments(self, inputs: "InputPipeline") -> dict[str, Any]:

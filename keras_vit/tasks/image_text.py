@@ -137,14 +137,13 @@ class ImageText(Task):
     def _image_arguments(self, inputs):
         """Returns the arguments of the image tower, or those that replace those of the weights."""
         check_model_fields(self.config, _OWN_FIELDS)
-        fields = self.config.model.to_dict()
-        fields = {name: value for name, value in fields.items() if name not in _OWN_FIELDS}
         if not self.config.weights:
-            return self._model_arguments(inputs, fields)
+            return self._model_arguments(inputs, _OWN_FIELDS)
+        fields = self.config.model.to_dict().items()
         defaults = families.model_fields(self.config.architecture)
-        changed = {name: value for name, value in fields.items() if value != defaults[name]}
-        channels = self.config.weights_channels or None
-        return {**self._model_arguments(inputs, changed), "channels": channels}
+        unchanged = [name for name, value in fields if value == defaults.get(name)]
+        arguments = self._model_arguments(inputs, omit=(*_OWN_FIELDS, *unchanged))
+        return {**arguments, "channels": self.config.weights_channels or None}
 
     def _text_tower(self, embedding_size):
         """Builds the text tower, with initial weights."""

@@ -85,8 +85,7 @@ class MaskedPatchPrediction(Task):
         self.metrics = () if self.predicts == "pixels" else ("accuracy",)
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        fields = {name: value for name, value in self.config.model.items() if name != "target"}
-        arguments = self._model_arguments(inputs, fields)
+        arguments = self._model_arguments(inputs, omit=("target",))
         arguments |= {
             "classifier": "unpooled" if arguments.get("classifier") == "gap" else "token_unpooled",
             "classes": self._outputs(arguments["input_shape"]),

@@ -113,10 +113,11 @@ class Task(abc.ABC):
         shape of the data."""
         return tuple(self.config.model.get("input_shape") or inputs.image_shape)
 
-    def _model_arguments(self, inputs, fields, of_weights=()):
-        """Returns the arguments of the architecture that `fields` of `config.model`, the weights,
-        `config.remat` and the data determine."""
+    def _model_arguments(self, inputs, omit, of_weights=()):
+        """Returns the arguments of the architecture that the fields of `config.model` without
+        `omit`, the weights, `config.remat` and the data determine."""
         architecture = self.config.architecture
+        fields = {name: value for name, value in self.config.model.items() if name not in omit}
         family = families.find_family(architecture)
         arguments = families.constructor_arguments(family, fields) | dict(of_weights)
         if self.config.remat:

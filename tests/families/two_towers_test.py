@@ -149,6 +149,17 @@ def test_towers_without_a_class_in_transformers_are_refused(write, tmp_path):
 
 
 @pytest.mark.one_backend
+def test_image_tower_of_clip_without_a_projection_is_refused(write, tmp_path):
+    model = keras_vit.from_pretrained(write("clip_text"), tower="both")
+    size = {**model.image.arguments, "include_top": False}
+    image = keras_vit.VisionTransformer(**size)
+    text = {**model.text.arguments, "embedding_size": size["hidden_size"]}
+    model = keras_vit.TwoTowers(image, keras_vit.TextTransformer(**text))
+    with pytest.raises(ValueError, match="text tower of clip and the image tower CLIPVisionModel"):
+        checkpoints.save(model, tmp_path / "written", format="huggingface")
+
+
+@pytest.mark.one_backend
 def test_second_positions_of_old_files_are_added(write, tmp_path):
     arrays = read_arrays(write("siglip_two_towers"))
     arrays = {name.removeprefix("params/"): array for name, array in arrays.items()}
