@@ -83,6 +83,7 @@ ALLOWED_IMPORTS = {
         "families",
         "files",
         "layers",
+        "models",
         "naflex",
         "plots",
         "preprocessing",

@@ -58,11 +58,11 @@ def canonical_name(path):
 
 def canonical_variables(model):
     """Returns `{canonical name: variable}` for every weight of a model, in the model's order."""
-    variables = {}
-    for layer in model.layers:
-        for variable in layer.weights:
-            variables[canonical_name(path_inside(layer, variable))] = variable
-    return variables
+    return {
+        canonical_name(path_inside(layer, variable)): variable
+        for layer in model.layers
+        for variable in layer.weights
+    }
 
 
 def path_inside(layer, variable):

@@ -122,10 +122,9 @@ def _write_in_dialect(dialect, model, path, arguments, arrays, labels):
         _write_json({**folder.config, **labels}, part, "config.json")
         if dialect.name == "huggingface":
             _write_json(write_preprocessor(model), part, "preprocessor_config.json")
-        different = _difference(arguments, part)
-        if different is not None:
-            value = arguments.get(different)
-            return 0, f"the closest format does not support {different}={value!r}"
+        argument = _difference(arguments, part)
+        if argument is not None:
+            return 0, f"the closest format does not support {argument}={arguments.get(argument)!r}"
         for name in os.listdir(part):
             os.replace(os.path.join(part, name), os.path.join(path, name))
     return None

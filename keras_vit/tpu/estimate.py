@@ -7,6 +7,7 @@ import keras
 from ml_collections import ConfigDict
 
 from keras_vit import cost, tasks, terminal
+from keras_vit.models.freezing import frozen_weights
 from keras_vit.tasks import Task
 from keras_vit.tpu import compiler
 from keras_vit.tpu.inputs import input_shapes
@@ -71,8 +72,10 @@ def _compile(programs, config, size, steps):
     """Compiles the steps for `size` images per device; returns the `Check`, without a batch that
     fits."""
     train, evaluation = programs.compile_steps(size)
+    # The backward pass costs twice the forward pass, but an unknown part of it with frozen weights.
+    passes = 1.0 if frozen_weights(programs.model) else 3.0
     try:
-        model_flops = 3.0 * size * cost.flops(programs.model)
+        model_flops = passes * size * cost.flops(programs.model)
     except ValueError:
         model_flops = 0.0  # the model has layers whose cost is unknown
     return Check(
@@ -104,15 +107,13 @@ def _largest_batch(programs, config, first, any_will_do):
 
 def programs_class():
     """Returns the subclass of `Programs` for the active Keras backend."""
-    if keras.backend.backend() == "jax":
+    backend = keras.backend.backend()
+    if backend == "jax":
         from keras_vit.tpu.jax_programs import JaxPrograms
 
         return JaxPrograms
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            "KERAS_BACKEND must be tensorflow or jax. Received: "
-            f"backend={keras.backend.backend()!r}"
-        )
+    if backend != "tensorflow":
+        raise ValueError(f"KERAS_BACKEND must be tensorflow or jax. Received: backend={backend!r}")
     from keras_vit.tpu.tensorflow_programs import TensorFlowPrograms
 
     return TensorFlowPrograms

@@ -20,8 +20,8 @@ class Check:
         train, evaluation: the `Program`s of the training step and the evaluation step.
         state_bytes: size of weights, optimizer state and EMA, without padding.
         all_reduce_bytes: size of the float32 gradients, which the devices sum.
-        model_flops: FLOPs of a training step, three times `keras_vit.flops(model)` per image; 0 if
-            unknown.
+        model_flops: FLOPs of a training step, three times `keras_vit.flops(model)` per image, or
+            once if weights are frozen; 0 if unknown.
         total_steps: number of training steps; 0 if unknown.
         fitting_batch_per_device: number of images per device that fits in memory (with `search`,
             the largest number tested); 0 if no image fits or a step does not compile.

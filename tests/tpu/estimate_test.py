@@ -10,6 +10,7 @@ from keras_vit.tpu import estimate
 from keras_vit.tpu.program import Program, Programs
 from keras_vit.tpu.report import report
 from keras_vit.tpu.topologies import GIB
+from keras_vit.training import freezing
 from keras_vit.training.engine import make_optimizer
 
 tensorflow_only = pytest.mark.skipif(
@@ -32,7 +33,9 @@ class _FakePrograms(Programs):
         self._devices = self.topology.num_devices
         make_optimizer(self._config, total_steps)
         self._gib_per_image = 0.5 if self._config.remat else 1.0
-        return self._task.build_model(inputs)
+        model = self._task.build_model(inputs)
+        freezing.apply(self._config, model)
+        return model
 
     def train(self, batch_size, accumulate_steps):
         images = batch_size / self._devices / accumulate_steps
@@ -179,6 +182,11 @@ def test_check_copies_a_task_with_other_constructor_arguments(tiny, without_comp
     check = tpu.check(scaled, config, DEVICES, "v3:2x2")
     assert check.model_flops == _check(tiny, "v3:2x2", DEVICES).model_flops
     assert scaled.config is config_of_task
+
+
+def test_frozen_backbone_has_no_backward_pass(tiny, without_compiler):
+    frozen = _check(tiny, "v3:2x2", freeze="backbone")
+    assert frozen.model_flops == pytest.approx(_check(tiny, "v3:2x2").model_flops / 3)
 
 
 def test_compile_error_reports_no_fitting_batch(tiny, without_compiler, monkeypatch):
