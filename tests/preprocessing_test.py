@@ -60,17 +60,22 @@ def test_rejects_already_scaled_pixels(scale):
         keras_vit.preprocess_input(scale(pixels))
 
 
-@pytest.mark.parametrize(
-    ("value", "bit_depth"), [(np.nan, 8), (np.inf, 8), (4000, 8), (4000, 16), (70000, 16)]
-)
+def pixels_with(value):
+    images = np.full((1, 16, 16, 3), 200.0)
+    images[0, 0, 0, 0] = value
+    return images
+
+
+def test_range_of_pixels_depends_on_the_bit_depth():
+    for value, bit_depth in ((0, 8), (255, 8), (4000, 16), (65535, 16)):
+        model = small(preprocessing=keras_vit.Preprocessing(bit_depth=bit_depth))
+        keras_vit.preprocess_input(pixels_with(value), model)
+
+
+@pytest.mark.parametrize(("value", "bit_depth"), [(np.nan, 8), (np.inf, 8), (4000, 8), (70000, 16)])
 def test_rejects_out_of_range_values(value, bit_depth):
     model = small(preprocessing=keras_vit.Preprocessing(bit_depth=bit_depth))
-    images = np.full((1, 16, 16, 3), 200.0)
-    keras_vit.preprocess_input(images, model)
-    images[0, 0, 0, 0] = value
-    if value < 2**bit_depth:
-        keras_vit.preprocess_input(images, model)
-        return
+    images = pixels_with(value)
     with pytest.raises(ValueError, match=rf"values in \[.*{value:g}\]$"):
         keras_vit.preprocess_input(images, model)
 
