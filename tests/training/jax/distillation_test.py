@@ -1,5 +1,7 @@
 """Tests of a teacher on four devices: whole, and divided among them."""
 
+import types
+
 import jax
 import keras
 import numpy as np
@@ -7,7 +9,9 @@ from jax.sharding import Mesh
 
 import keras_vit
 from keras_vit import data, training
+from keras_vit.training.freezing import Held
 from keras_vit.training.jax import frozen, state
+from keras_vit.training.jax.variables import model_scope
 
 from ...shared import SIZES, assert_same_weights
 from .. import small_run
@@ -25,6 +29,29 @@ def test_teacher_is_an_argument_of_the_program():
     # Inside another compiled function, the variables are arguments of the outer one.
     outer = frozen.jit(lambda x: function(x), [model])
     assert len(outer.lower(x).as_text()) < 10_000
+
+
+def test_teacher_is_an_argument_while_weights_are_held():
+    teacher, student = (
+        keras.Sequential([keras.Input((100,)), keras.layers.Dense(100)]) for _ in range(2)
+    )
+    task = types.SimpleNamespace(
+        metrics=(),
+        frozen_models=(teacher,),
+        losses_and_metrics=lambda model, batch, training: (model(batch) - teacher(batch), {}),
+    )
+    held = Held(task, student.trainable_variables)
+    frozen.place(Mesh(np.array(jax.devices()), ("data",)), [teacher], "")
+
+    def step(weights, x):
+        with model_scope(student, weights, []):
+            return held.losses_and_metrics(student, x)[0]
+
+    weights = [variable.value for variable in student.trainable_variables]
+    x = np.ones((1, 100), "float32")
+    function = frozen.jit(step, [teacher])
+    assert len(function.lower(weights, x).as_text()) < 10_000
+    np.testing.assert_allclose(function(weights, x), student(x) - teacher(x), atol=1e-5)
 
 
 def test_resume_is_bit_exact_and_matches_one_device(tmp_path, monkeypatch):
