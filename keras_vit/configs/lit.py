@@ -29,9 +29,9 @@ def weights_of(model):
     collection = published.collection_of(model, "augreg", "imagenet21k")
     if not collection:
         raise ValueError(f"The config needs a model with published weights. Received: {model!r}")
-    names = [
+    name = next(
         entry.name
         for entry in published.published_files()
         if (entry.collection, entry.model) == (collection, model)
-    ]
-    return f"{collection}:{names[0]}"
+    )
+    return f"{collection}:{name}"

@@ -15,8 +15,6 @@ from keras_vit import data, families, recipes
 from keras_vit.checkpoints import published
 from keras_vit.data.loading import name_and_path
 
-# The datasets that a folder and a list become, because their images have masks.
-_SOURCES = {"folder": "masks", "list": "masks"}
 # The metric that selects the best checkpoint of each task.
 _BEST = {"segmentation": "mean_iou", "depth": "abs_rel_error"}
 
@@ -32,7 +30,8 @@ def get_config(request=""):
     architecture = families.model_config(model, head=head, head_dropout=0.1)
     resolution = choices.get("resolution", 28 * architecture["model"].get("patch_size", 16))
     name, path = name_and_path(dataset)
-    name = "depth" if task == "depth" and name in _SOURCES else _SOURCES.get(name, name)
+    if name in ("folder", "list"):  # of images with masks or depths, not with classes
+        name = "depth" if task == "depth" else "masks"
     return ConfigDict(
         recipes.defaults(
             recipe=f"{task} with {model} on {dataset}: ours, not the paper's",

@@ -81,8 +81,7 @@ def _later(compute, default=0):
 
 
 def _steps(config):
-    epochs = config.total_epochs * _images(config) / config.batch_size
-    return config.total_steps or round(epochs)
+    return config.total_steps or round(config.total_epochs * _images(config) / config.batch_size)
 
 
 def _images(config):

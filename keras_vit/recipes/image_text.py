@@ -7,13 +7,6 @@ from keras_vit import families
 from keras_vit.recipes.defaults import with_defaults
 
 _SIZE = ("hidden_size", "num_layers", "mlp_dim", "num_heads")
-_OPTIMIZER = {
-    "name": "adamw",
-    "weight_decay": 1e-4,
-    "decay_mask": "kernels",
-    # The layer of the scale and the bias, which would decay if a config sets `decay_mask` to "all".
-    "no_decay": "similarity",
-}
 
 
 def image_text(recipe: str, **changes: Any) -> dict[str, Any]:
@@ -34,7 +27,13 @@ def image_text(recipe: str, **changes: Any) -> dict[str, Any]:
         "batch_size": 1024,
         "total_epochs": 10.0,
         "clip_norm": 1.0,
-        "optimizer": _OPTIMIZER,
+        "optimizer": {
+            "name": "adamw",
+            "weight_decay": 1e-4,
+            "decay_mask": "kernels",
+            # The layer of the scale and the bias, which would decay with `decay_mask="all"`.
+            "no_decay": "similarity",
+        },
         "schedule": {"decay": "cosine", "base": 1e-3, "warmup_steps": 1000},
     }
     return {**fields, **changes}

@@ -79,9 +79,10 @@ class Held:
 
     def losses_and_metrics(self, model, batch, training=False):
         # This scope hides that of the engine, which also has the values of frozen models.
-        variables = [v for each in (model, *self._task.frozen_models) for v in each.variables]
         values = [
-            (v, ops.stop_gradient(v.value) if id(v) in self._held else v.value) for v in variables
+            (v, ops.stop_gradient(v.value) if id(v) in self._held else v.value)
+            for each in (model, *self._task.frozen_models)
+            for v in each.variables
         ]
         with keras.StatelessScope(values) as scope:
             outputs = self._task.losses_and_metrics(model, batch, training=training)
