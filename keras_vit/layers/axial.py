@@ -73,6 +73,6 @@ class AxialTransformerBlock(BaseLayer):
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Returns the multiply-accumulates of one example for the shape `(B, N, D)`."""
         rows, columns = self.grid
-        of_row = self.row.multiply_accumulates((None, columns, input_shape[2]))
-        of_column = self.column.multiply_accumulates((None, rows, input_shape[2]))
-        return rows * of_row + columns * of_column
+        per_row = self.row.multiply_accumulates((None, columns, input_shape[2]))
+        per_column = self.column.multiply_accumulates((None, rows, input_shape[2]))
+        return rows * per_row + columns * per_column

@@ -45,11 +45,10 @@ def rotary_table(
     check_choice("style", style, ("half", "pairs"))
     check_choice("coordinates", coordinates, ("centered", "index"))
     check_choice("order", order, ("yx", "xy"))
-    if head_size % 4 or theta <= 0:
-        raise ValueError(
-            "`head_size` must be a multiple of 4, and `theta` must be above 0. "
-            f"Received: head_size={head_size}, theta={theta}"
-        )
+    if head_size % 4:
+        raise ValueError(f"`head_size` must be a multiple of 4. Received: {head_size=}")
+    if not theta > 0:
+        raise ValueError(f"`theta` must be above 0. Received: {theta=}")
     if coordinates == "centered" and (reference is not None or offset):
         raise ValueError(
             "`reference` and `offset` require coordinates='index'. "
@@ -61,10 +60,10 @@ def rotary_table(
     def angles(side):
         """Returns the angles along an axis of this length, `(side, head_size/4)`."""
         if coordinates == "centered":
-            places = 2 * np.pi * (2 * (np.arange(side) + 0.5) / side - 1)
+            positions = 2 * np.pi * (2 * (np.arange(side) + 0.5) / side - 1)
         else:
-            places = (np.arange(side) + offset) * (1 if reference is None else reference / side)
-        return places[:, None] * frequencies
+            positions = (np.arange(side) + offset) * (1 if reference is None else reference / side)
+        return positions[:, None] * frequencies
 
     y = np.repeat(angles(rows), columns, axis=0)
     x = np.tile(angles(columns), (rows, 1))

@@ -121,12 +121,12 @@ class DistilledHead(keras.layers.Dense):
 
     def build(self, input_shape):
         half = (*input_shape[:-1], input_shape[-1] // 2)
-        initializers = {
-            "kernel_initializer": self.kernel_initializer,
-            "bias_initializer": self.bias_initializer,
-        }
         self.distillation = keras.layers.Dense(
-            self.units, dtype=self.dtype_policy, name="distillation", **initializers
+            self.units,
+            kernel_initializer=self.kernel_initializer,
+            bias_initializer=self.bias_initializer,
+            dtype=self.dtype_policy,
+            name="distillation",
         )
         self.distillation.build(half)
         super().build(half)
@@ -134,8 +134,7 @@ class DistilledHead(keras.layers.Dense):
 
     def call(self, inputs, training=None):
         class_logits, distillation_logits = self.both(inputs)
-        x = (class_logits + distillation_logits) / 2
-        return x if self.activation is None else self.activation(x)
+        return self.activation((class_logits + distillation_logits) / 2)
 
     def both(self, inputs):
         """Returns the logits of the class token and of the distillation token."""

@@ -67,15 +67,15 @@ def features(
     if not is_dataset:
         images = images if hasattr(images, "dtype") else np.asarray(images)
     is_one_image = not is_dataset and len(images.shape) == 3
-    parts = []
+    outputs = []
     for batch in _batches(images[None] if is_one_image else images, batch_size):
         check_images(model, extractor.vit, batch)
-        parts.append(keras.tree.flatten(extractor(batch, training=False)))
-    if not parts:
+        outputs.append(keras.tree.flatten(extractor(batch, training=False)))
+    if not outputs:
         raise ValueError("The dataset must have at least one batch. Received: an empty dataset")
     arrays = [
-        np.concatenate([ops.convert_to_numpy(ops.cast(part, "float32")) for part in of_layer])
-        for of_layer in zip(*parts)
+        np.concatenate([ops.convert_to_numpy(ops.cast(x, "float32")) for x in batches])
+        for batches in zip(*outputs)
     ]
     if is_one_image:
         arrays = [array[0] for array in arrays]

@@ -195,8 +195,9 @@ def make_pre_logits(arguments, dtype=None):
     units = arguments.get("representation_size")
     if not units:
         return None
-    options = {"activation": "tanh", "kernel_initializer": "lecun_normal", "name": "pre_logits"}
-    return keras.layers.Dense(units, dtype=dtype, **options)
+    return keras.layers.Dense(
+        units, "tanh", kernel_initializer="lecun_normal", dtype=dtype, name="pre_logits"
+    )
 
 
 def make_head(arguments):

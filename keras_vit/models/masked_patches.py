@@ -27,11 +27,11 @@ class MaskedPatchVisionTransformer(VisionTransformer):
 
     def __init__(self, *, masking_rate: float = 0.5, dtype: Any = None, **kwargs: Any) -> None:
         masking = PatchMasking(masking_rate, name="mask_patches", dtype=dtype)
-        keep(self, masking_rate=masking_rate, masking=masking)
+        keep(self, masking=masking)
         super().__init__(dtype=dtype, **kwargs)
 
     def own_arguments(self) -> dict[str, Any]:
-        return {"masking_rate": self.masking_rate}
+        return {"masking_rate": self.masking.rate}
 
     def forward(self, images: KerasTensor, training: bool | None = None) -> tuple:
         tokens, corrupted = self._embed(images, training)

@@ -132,12 +132,12 @@ class NaFlexVisionTransformer(VisionTransformer):
                 "`keras_vit.preprocess_input(list_of_images, model)`. Received: images of shape "
                 f"{shape}"
             )
-        places = images[:, :, -2:]
-        if not isinstance(places, np.ndarray):
-            places = concrete_values(places)
-        if places is not None and not (places > 0).any((1, 2, 3)).all():
+        positions = images[:, :, -2:]
+        if not isinstance(positions, np.ndarray):
+            positions = concrete_values(positions)
+        if positions is not None and not (positions > 0).any((1, 2, 3)).all():
             raise ValueError(
-                "At least one image of the batch has no patches: its patch sizes are 0. Received: "
+                "At least one image of the batch has no patches: its positions are 0. Received: "
                 f"shape={shape}"
             )
 
@@ -176,8 +176,8 @@ class NaFlexPatches(keras.layers.Layer):
 
     def call(self, batch):
         _, budget, values, channels = batch.shape
-        places = ops.maximum(ops.cast(ops.round(batch[:, :, -2:, 0]), "int32"), 0)
-        return ops.reshape(batch[:, :, :-2], (-1, budget, (values - 2) * channels)), places
+        positions = ops.maximum(ops.cast(ops.round(batch[:, :, -2:, 0]), "int32"), 0)
+        return ops.reshape(batch[:, :, :-2], (-1, budget, (values - 2) * channels)), positions
 
     def get_config(self):
         return {**super().get_config(), "patch_size": self.patch_size}
@@ -199,13 +199,13 @@ class NaFlexPatchEncoder(PatchEncoder):
         self.input_spec = None
 
     def call(self, inputs, training=None):
-        patches, places = inputs
-        return super().call(patches), places
+        patches, positions = inputs
+        return super().call(patches), positions
 
     def compute_output_spec(self, inputs, training=None):
-        patches, places = inputs
+        patches, positions = inputs
         tokens = KerasTensor((*patches.shape[:-1], self.hidden_size), self.compute_dtype)
-        return tokens, KerasTensor(places.shape, "int32")
+        return tokens, KerasTensor(positions.shape, "int32")
 
 
 @serializable
@@ -235,19 +235,19 @@ class NaFlexPositionEmbedding(BaseLayer):
         return input_shape[0]
 
     def call(self, inputs):
-        tokens, places = inputs
-        real = ops.max(places, axis=-1) > 0
+        tokens, positions = inputs
+        real = ops.max(positions, axis=-1) > 0
         # The rows and columns of each image's grid, (B, 1, 2).
-        sides = ops.cast(ops.maximum(ops.max(places, axis=1, keepdims=True), 1), "float32")
-        places = ops.cast(ops.maximum(places - 1, 0), "float32")
+        sides = ops.cast(ops.maximum(ops.max(positions, axis=1, keepdims=True), 1), "float32")
+        positions = ops.cast(ops.maximum(positions - 1, 0), "float32")
         rows, columns = (
-            linear_weights(places[..., axis], sides[..., axis], side, ops)
+            linear_weights(positions[..., axis], sides[..., axis], side, ops)
             for axis, side in enumerate(self.grid)
         )
         weights = rows[..., :, None] * columns[..., None, :]  # (B, S, rows, columns)
         weights = ops.reshape(weights, (-1, tokens.shape[1], math.prod(self.grid)))
-        positions = ops.matmul(weights, ops.cast(self.pos_embedding[0], "float32"))
-        return with_zero_padding(tokens + ops.cast(positions, tokens.dtype), real)
+        embeddings = ops.matmul(weights, ops.cast(self.pos_embedding[0], "float32"))
+        return with_zero_padding(tokens + ops.cast(embeddings, tokens.dtype), real)
 
     def multiply_accumulates(self, input_shape):
         """Returns the multiply-accumulates of one example for the shape `(B, S, D)`."""

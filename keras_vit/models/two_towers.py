@@ -106,14 +106,14 @@ class TwoTowers(keras.Model):
 
     def encode_image(self, images: KerasTensor, training: bool | None = None) -> KerasTensor:
         """Computes the normalized embeddings of images: `(B, H, W, C)` to float32 `(B, E)`."""
-        return _unit(self.image(images, training=training))
+        return _normalized(self.image(images, training=training))
 
     def encode_text(self, ids: KerasTensor, training: bool | None = None) -> KerasTensor:
         """Computes the normalized embeddings of texts.
 
         Maps int32 token ids `(B, length)` to float32 `(B, E)`.
         """
-        return _unit(self.text(ids, training=training))
+        return _normalized(self.text(ids, training=training))
 
     @property
     def logit_scale(self) -> keras.Variable:
@@ -147,8 +147,8 @@ class TwoTowers(keras.Model):
     from_config = classmethod(rebuild)
 
 
-def _unit(embeddings):
-    """Normalizes embeddings `(B, E)` in float32."""
+def _normalized(embeddings):
+    """Returns embeddings `(B, E)` of length 1, computed in float32."""
     embeddings = ops.cast(embeddings, "float32")
     # The floor only avoids a division by zero.
     square = ops.sum(embeddings**2, axis=-1, keepdims=True)

@@ -10,6 +10,7 @@ from keras import KerasTensor
 from keras_vit.layers.base import serializable
 from keras_vit.models import parts
 from keras_vit.models.image_model import ImageModel, keep, kept_arguments
+from keras_vit.models.layer_numbers import layer_number
 from keras_vit.models.replaced_forward import replacement_of
 from keras_vit.models.validation import check_vision_transformer, complete_arguments
 from keras_vit.preprocessing import Preprocessing
@@ -274,8 +275,10 @@ class VisionTransformer(ImageModel):
     def attention_scores(self, number: int, tokens: KerasTensor) -> KerasTensor:
         """Computes the attention scores of layer `number` from the tokens of the previous layer.
 
-        Returns them after the softmax, float32 `(B, heads, queries, keys)`.
+        Returns them after the softmax, float32 `(B, heads, queries, keys)`. A negative number
+        counts from the end.
         """
+        number = layer_number(self, number, first=1)
         if number > 1:
             tokens = self.add_positions(number, tokens)
         return self.blocks[number - 1].attention_scores(tokens)

@@ -11,7 +11,7 @@ from keras import ops
 from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.models.any_model import check_images_known, output_shape_of
 from keras_vit.models.two_towers import TwoTowers
-from keras_vit.models.zero_shot_words import class_embeddings, logits_of
+from keras_vit.models.zero_shot_words import class_embeddings, scale_and_bias_of
 from keras_vit.text import TEMPLATES
 
 _NEEDED = ("names", "embeddings", "scale")
@@ -89,7 +89,7 @@ def zero_shot(
     else:
         names = list(source)
         embeddings = class_embeddings(model, names, templates, tokenizer)
-        scale, bias = logits_of(model)
+        scale, bias = scale_and_bias_of(model)
     model = model.image if isinstance(model, TwoTowers) else model
     shape = output_shape_of(model)
     if len(shape) != 2 or shape[1] != embeddings.shape[1]:

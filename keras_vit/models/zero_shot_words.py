@@ -80,7 +80,7 @@ def class_embeddings(
     return embedded.reshape(len(names), len(templates), -1).mean(axis=1)
 
 
-def logits_of(model: TwoTowers) -> tuple[float, float | None]:
+def scale_and_bias_of(model: TwoTowers) -> tuple[float, float | None]:
     """Returns the factor of the cosine, and the bias of the logits or None."""
     scale = float(np.exp(keras.ops.convert_to_numpy(model.logit_scale)))
     bias = model.logit_bias

@@ -105,6 +105,15 @@ def test_rejects_invalid_block_options(options, message):
         layers.TransformerBlock(**BLOCK, **options).build(TOKENS.shape)
 
 
+@pytest.mark.parametrize(
+    ("head_size", "theta", "message"),
+    [(6, 100.0, "`head_size` must be a multiple of 4"), (8, 0.0, "`theta` must be above 0")],
+)
+def test_rotary_table_rejects_sizes_and_bases_out_of_range(head_size, theta, message):
+    with pytest.raises(ValueError, match=message):
+        rotary_table(head_size, grid=GRID, theta=theta)
+
+
 @pytest.mark.parametrize("option", [{"reference": 16}, {"offset": 0.5}], ids=str)
 def test_rotary_table_rejects_options_of_other_coordinates(option):
     with pytest.raises(ValueError, match="require coordinates='index'"):

@@ -74,7 +74,7 @@ CASES = [
 
 
 def _mark_slow_cases(cases):
-    """Marks the cases with dropout or convolutions, which take long, for one backend."""
+    """Marks the cases with dropout or a ResNet, which take long, for one backend."""
     slow_arguments = {"blocks", "dropout"}
     marked = []
     for case in cases:
@@ -115,7 +115,7 @@ def test_config_has_every_constructor_argument(layer, arguments):
     config = layer(**arguments).get_config()
     assert set(config) - keras_own == parameters.keys() - keras_own
     assert layer.from_config(config).get_config() == config
-    assert json.loads(json.dumps(config))
+    json.dumps(config)  # raises an error if the config is not JSON
 
 
 def test_public_layers_have_cases():

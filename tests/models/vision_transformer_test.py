@@ -92,6 +92,17 @@ def test_last_block_computes_only_one_token():
         assert not _tiny(classifier=other).get_layer("encoderblock_1").first_token_only
 
 
+@pytest.mark.one_backend
+def test_attention_scores_count_negative_layers_from_the_end():
+    model = randomize(_tiny(), 0.2, seed=1)
+    tokens = model.embed(_images())
+    first, last = (to_numpy(model.attention_scores(number, tokens)) for number in (1, 2))
+    np.testing.assert_array_equal(to_numpy(model.attention_scores(-1, tokens)), last)
+    assert np.abs(first - last).max() > 1e-4
+    with pytest.raises(ValueError, match="layer=0"):
+        model.attention_scores(0, tokens)
+
+
 HYBRID = {"resnet_blocks": (1,), "patch_size": 2}
 
 
