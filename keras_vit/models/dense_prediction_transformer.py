@@ -298,9 +298,6 @@ class Reassemble(BaseLayer):
         x = x if self.resize is None else self.resize(x)
         return self.level(x)
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], *self.output_map[1:])
-
 
 class Fusion(BaseLayer):
     """Adds a level to the map of the deeper levels, and refines the sum."""

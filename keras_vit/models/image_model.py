@@ -135,20 +135,8 @@ class ImageModel(keras.Model):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "logits_activation": self.input_preprocessing.logits_activation,
-            "frozen": self._frozen(),
+            "frozen": frozen_parts(self),
         }
-
-    def _frozen(self):
-        """Returns the names of frozen layers, and the paths of other frozen variables."""
-        frozen = []
-        for layer in self.layers:
-            # Saving merges adapters into the kernels, so a layer that trains only its adapters is
-            # loaded frozen.
-            kept = [variable for variable in layer.weights if "lora_kernel" not in variable.path]
-            paths = [path_inside(layer, variable) for variable in kept if not variable.trainable]
-            is_frozen = not layer.trainable or (paths and len(paths) == len(kept))
-            frozen += [layer.name] if is_frozen else paths
-        return frozen
 
     @classmethod
     def from_config(
@@ -160,17 +148,36 @@ class ImageModel(keras.Model):
                 config.pop(name, None)
             elif not issubclass(cls, variant):
                 return variant.from_config(config, custom_objects)
-        frozen = set(config.pop("frozen", ()))
         activation = config.pop("logits_activation", "softmax")
-        model = cls(**config)
+        model = build_with_frozen_parts(cls, config)
         model.input_preprocessing.logits_activation = activation
-        for layer in model.layers:
-            if layer.name in frozen:
-                layer.trainable = False
-            for variable in layer.weights:
-                if path_inside(layer, variable) in frozen:
-                    variable.trainable = False
         return model
+
+
+def frozen_parts(model):
+    """Returns the names of a model's frozen layers, and the paths of other frozen variables."""
+    frozen = []
+    for layer in model.layers:
+        # Saving merges adapters into the kernels, so a layer that trains only its adapters is
+        # loaded frozen.
+        kept = [variable for variable in layer.weights if "lora_kernel" not in variable.path]
+        paths = [path_inside(layer, variable) for variable in kept if not variable.trainable]
+        is_frozen = not layer.trainable or (paths and len(paths) == len(kept))
+        frozen += [layer.name] if is_frozen else paths
+    return frozen
+
+
+def build_with_frozen_parts(cls, config, custom_objects=None):
+    """Builds a model from its config, whose entry "frozen" is from `frozen_parts`."""
+    frozen = set(config.get("frozen", ()))
+    model = cls(**{name: value for name, value in config.items() if name != "frozen"})
+    for layer in model.layers:
+        if layer.name in frozen:
+            layer.trainable = False
+        for variable in layer.weights:
+            if path_inside(layer, variable) in frozen:
+                variable.trainable = False
+    return model
 
 
 def keep(model, **parts):

@@ -14,7 +14,7 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.end_token import EndTokenPooling
 from keras_vit.layers.mlp import ACTIVATIONS
 from keras_vit.layers.validation import check_choice, check_positive_int
-from keras_vit.models.image_model import keep
+from keras_vit.models.image_model import build_with_frozen_parts, frozen_parts, keep
 from keras_vit.models.parts import shared_arguments
 from keras_vit.models.validation import refuse
 
@@ -115,7 +115,10 @@ class TextTransformer(keras.Model):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "trainable": self.trainable,
+            "frozen": frozen_parts(self),
         }
+
+    from_config = classmethod(build_with_frozen_parts)
 
 
 def _check(arguments):

@@ -93,6 +93,18 @@ def test_saving_keeps_every_weight(tmp_path):
 
 
 @pytest.mark.one_backend
+def test_saving_keeps_frozen_parts_of_the_text_tower(tmp_path):
+    model = towers()
+    model.text.blocks[0].trainable = False
+    model.text.blocks[1].attention.trainable = False
+    model.save(tmp_path / "towers.keras")
+    again = keras_vit.models.load_keras_file(tmp_path / "towers.keras")
+    paths = [variable.path for variable in model.text.trainable_variables]
+    assert [variable.path for variable in again.text.trainable_variables] == paths
+    assert len(paths) == len(model.text.weights) - 16 - 8
+
+
+@pytest.mark.one_backend
 def test_mixed_precision_returns_float32_embeddings():
     model = towers(text={"dtype": "mixed_bfloat16"})
     exact = towers()
