@@ -181,8 +181,9 @@ def _activation_recorders(model):
     last = model
     while getattr(last, "layers", None):
         last = last.layers[-1]
-    is_recorder = hasattr(last, "logits_activation")
-    return [last] if is_recorder else layers_inside(model, InputPreprocessing)
+    if hasattr(last, "logits_activation"):
+        return [last]
+    return layers_inside(model, InputPreprocessing)
 
 
 def layers_inside(model, kind):
@@ -199,8 +200,10 @@ def layers_inside(model, kind):
 
 def takes_any_size(model: keras.Model) -> bool:
     """Returns whether the images of a batch for a model may have different sizes."""
-    found = layers_inside(model, InputPreprocessing)
-    return any(not layer.preprocessing.layout.has_one_size for layer in found)
+    return not all(
+        layer.preprocessing.layout.has_one_size
+        for layer in layers_inside(model, InputPreprocessing)
+    )
 
 
 def find_vision_transformer(model: keras.Model) -> VisionTransformer:

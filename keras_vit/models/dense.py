@@ -148,5 +148,8 @@ def build_conv(layer, shape):
 
 def count_products(layer):
     """Returns the multiply-accumulates of all layers that `build_conv` built, padding included."""
-    inner = [part for part in layer._flatten_layers() if hasattr(part, "positions")]
-    return sum(math.prod(part.kernel.shape) * part.positions for part in inner)
+    return sum(
+        math.prod(part.kernel.shape) * part.positions
+        for part in layer._flatten_layers()
+        if hasattr(part, "positions")
+    )

@@ -169,8 +169,9 @@ def frozen_parts(model):
 
 def build_with_frozen_parts(cls, config, custom_objects=None):
     """Builds a model from its config, whose entry "frozen" is from `frozen_parts`."""
-    frozen = set(config.get("frozen", ()))
-    model = cls(**{name: value for name, value in config.items() if name != "frozen"})
+    config = dict(config)
+    frozen = set(config.pop("frozen", ()))
+    model = cls(**config)
     for layer in model.layers:
         if layer.name in frozen:
             layer.trainable = False
