@@ -86,8 +86,8 @@ def train_batches(
 
     def decode(number, example):
         key = tf.stack([tf.constant(seed, tf.int64), number])
-        places = examples.geometry(key, source, options, example["image"])
-        return examples.train_image(example, key, source, options), places
+        geometry = examples.geometry(key, source, options, example["image"])
+        return examples.train_image(example, key, source, options), geometry
 
     def make(step, rows):
         images, targets, weights, failed = _make_batch(*rows, source, decode, options, target)

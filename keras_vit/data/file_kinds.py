@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_vit.data.images import PNG_SIGNATURE
+
 KINDS = {
     "palette": "their colors are looked up",
     "gray": "their values are repeated for three channels",
@@ -17,7 +19,7 @@ def kinds_of(encoded):
             return ["palette"]
         if encoded.startswith(b"\xff\xd8"):
             return ["gray"] * (int(tf.image.extract_jpeg_shape(encoded)[2]) == 1)
-        if not encoded.startswith(b"\x89PNG") or len(encoded) < 26:
+        if not encoded.startswith(PNG_SIGNATURE) or len(encoded) < 26:
             return []
         bits, color_type = encoded[24:26]
         kinds = {0: ["gray"], 3: ["palette"], 4: ["gray"]}.get(color_type, [])

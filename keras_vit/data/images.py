@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras_vit.data import transforms
 
 _JPEG_END = b"\xff\xd9"
-PNG = b"\x89PNG"
+PNG_SIGNATURE = b"\x89PNG"  # its first four bytes
 # The EXIF orientations whose images must be mirrored horizontally, and for each orientation (from
 # 1; entry 0 is unused) the number of counterclockwise rotations by 90 degrees that follow.
 _MIRRORED = (2, 4, 5, 7)
@@ -37,22 +37,20 @@ def decode(
     `(y, x, height, width)`; both are before the EXIF rotation. `library` is that of a
     `Preprocessing`. Returns uint8, or float32 in [0, 65535] if `bit_depth` is 16.
     """
-    dct = "" if library == "vit_jax" else "INTEGER_ACCURATE"  # the latter is the method of Pillow
-
-    def widen(image):
-        return 257.0 * tf.cast(image, tf.float32) if bit_depth == 16 else image
+    dct = "" if library == "vit_jax" else "INTEGER_ACCURATE"  # INTEGER_ACCURATE is Pillow's method
 
     def jpeg():
         size = tf.image.extract_jpeg_shape(encoded)[:2]
-        file = _small_enough(encoded, size, max_megapixels)
-        return widen(_decode_jpeg(file, channels, dct, None if window is None else window(size)))
+        file = _checked_size(encoded, size, max_megapixels)
+        image = _decode_jpeg(file, channels, dct, None if window is None else window(size))
+        return _widened(image, bit_depth)
 
     # Prevent inlining, because TensorFlow visits all operations of an inlined branch even if the
     # branch is not taken.
     @tf.function(experimental_attributes={"_noinline": True})
     def other():
-        file = _small_enough(encoded, header_size(encoded), max_megapixels)
-        image = _decode_any(file, channels, bit_depth, widen, dct)
+        file = _checked_size(encoded, header_size(encoded), max_megapixels)
+        image = _decode_any(file, channels, bit_depth, dct)
         if window is None:
             return image
         return transforms.crop(image, window(tf.shape(image)[:2]))
@@ -91,10 +89,11 @@ def header_size(encoded):
     """Returns the size in the header of an image file, int32 `(height, width)`; both numbers are 0
     for an unsupported file."""
     head = tf.strings.join([tf.strings.substr(encoded, 0, 32), bytes(32)])
-    png = PNG + b"\r\n\x1a\n\0\0\0\rIHDR"
+    png = PNG_SIGNATURE + b"\r\n\x1a\n\0\0\0\rIHDR"
 
     def pair(start, dtype, little_endian=True):
-        """Returns two numbers from byte `start` on, of which the height is the second one."""
+        """Returns `(height, width)` of a file that stores the width at byte `start`, and the height
+        after it."""
         return integers(head, start, 2, dtype, little_endian)[::-1]
 
     def webp():
@@ -174,7 +173,14 @@ def reason_of(error):
     return " ".join(reason.removeprefix("assertion failed: ").split())[:300]
 
 
-def _small_enough(encoded, size, max_megapixels):
+def _widened(image, bit_depth):
+    """Returns an 8-bit image as float32 in [0, 65535] if `bit_depth` is 16."""
+    return 257.0 * tf.cast(image, tf.float32) if bit_depth == 16 else image
+
+
+def _checked_size(encoded, size, max_megapixels):
+    """Returns the file; raises a TensorFlow error if its format is unknown (size 0) or it has too
+    many pixels."""
     area = tf.reduce_prod(tf.cast(size, tf.int64))
     too_large = f"larger than {max_megapixels:g} megapixels (max_megapixels); height and width:"
     message = tf.where(area > 0, too_large, "not an image in a known format; height and width:")
@@ -184,10 +190,10 @@ def _small_enough(encoded, size, max_megapixels):
 def _decode_jpeg(encoded, channels, dct, window=None):
     """Decodes a JPEG file, or the window (y, x, height, width) of it, to uint8 `(H, W, C)`."""
 
-    def read(channels):
+    def read(wanted):
         if window is None:
-            return tf.io.decode_jpeg(encoded, channels, dct_method=dct)
-        return tf.io.decode_and_crop_jpeg(encoded, window, channels, dct_method=dct)
+            return tf.io.decode_jpeg(encoded, wanted, dct_method=dct)
+        return tf.io.decode_and_crop_jpeg(encoded, window, wanted, dct_method=dct)
 
     if channels != 1:
         return read(channels)
@@ -203,14 +209,14 @@ def _decode_bmp(encoded, channels):
         file = checked(
             encoded, compression == 0, "a compressed BMP file; compression:", compression
         )
-        places = tf.io.decode_image(file, 3, expand_animations=False)[..., 0]
+        indices = tf.io.decode_image(file, 3, expand_animations=False)[..., 0]
         # The palette, of four bytes for each color (blue, green, red, 0), lies between the headers
         # and the pixels.
         pixels, header_length = tf.unstack(integers(encoded, 10, 2, tf.int32))
         start = 14 + header_length
         palette = tf.strings.substr(encoded, start, pixels - start)
         colors = tf.reshape(tf.io.decode_raw(palette, tf.uint8), (-1, 4))[:, 2::-1]
-        return tf.gather(colors, tf.cast(places, tf.int32))
+        return tf.gather(colors, tf.cast(indices, tf.int32))
 
     def without_palette():
         return tf.io.decode_image(encoded, channels, expand_animations=False)
@@ -219,29 +225,29 @@ def _decode_bmp(encoded, channels):
     return tf.cond(bits_per_pixel == 8, from_palette, without_palette)
 
 
-def _decode_any(encoded, channels, bit_depth, widen, dct):
+def _decode_any(encoded, channels, bit_depth, dct):
     """Decodes a file of any known format; see `decode`."""
-    is_png = starts_with(encoded, PNG)
+    is_png = starts_with(encoded, PNG_SIGNATURE)
 
-    def stored(channels):
-        """Decodes to uint8 `(H, W, C)`; `channels=0` keeps the number of channels in the file."""
+    def stored(wanted):
+        """Decodes to uint8 `(H, W, C)`; `wanted=0` keeps the number of channels in the file."""
         decoders = [
-            (tf.io.is_jpeg(encoded), lambda: _decode_jpeg(encoded, channels, dct)),
-            (starts_with(encoded, b"BM"), lambda: _decode_bmp(encoded, channels)),
+            (tf.io.is_jpeg(encoded), lambda: _decode_jpeg(encoded, wanted, dct)),
+            (starts_with(encoded, b"BM"), lambda: _decode_bmp(encoded, wanted)),
         ]
         if hasattr(tf.io, "decode_webp"):  # TensorFlow 2.20 lacks it
             # Drop an alpha channel, which TensorFlow's WebP decoder keeps.
             decoders.append(
                 (
                     starts_with(encoded, b"RIFF"),
-                    lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4],
+                    lambda: tf.io.decode_webp(encoded)[0, :, :, : wanted or 4],
                 )
             )
         image = tf.case(
             decoders,
-            default=lambda: tf.io.decode_image(encoded, channels, expand_animations=False),
+            default=lambda: tf.io.decode_image(encoded, wanted, expand_animations=False),
         )
-        return tf.ensure_shape(image, (None, None, channels or None))
+        return tf.ensure_shape(image, (None, None, wanted or None))
 
     def eight_bits():
         if channels == 1:
@@ -258,7 +264,7 @@ def _decode_any(encoded, channels, bit_depth, widen, dct):
         image = tf.io.decode_png(encoded, channels if channels in (1, 3) else 0, tf.uint16)
         return _of_channels(tf.cast(image, tf.float32), channels)
 
-    return tf.cond(is_png, png, lambda: widen(eight_bits()))
+    return tf.cond(is_png, png, lambda: _widened(eight_bits(), bit_depth))
 
 
 def _of_channels(image, channels):

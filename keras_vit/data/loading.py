@@ -20,7 +20,9 @@ from keras_vit.files import is_dir
 log = logging.getLogger(__name__)
 
 
-def _check_classes(source, name, path):
+def _with_options_of_row(source, name, path):
+    """Returns a source with the options of its row of `DATASETS`; raises a `ValueError` if it has
+    another number of classes."""
     row = DATASETS[name]
     if len(source.class_names) != row.classes:
         raise ValueError(
@@ -40,14 +42,14 @@ def _row_of_tfds(name, split, *, path="", class_names=""):
         class_names = class_names or tuple(map(str, range(row.classes)))
     stored_split = row.splits.get(split, split)
     source = tfds.tfds(builder, stored_split, path, row.image, label, class_names, row.scale)
-    return _check_classes(source, name, path)
+    return _with_options_of_row(source, name, path)
 
 
 def _row_of_folder(name, split, *, path="", class_names="", test_share=0.1, split_seed=0):
     """Loads a row of `DATASETS` from a folder."""
     stored_split = DATASETS[name].splits.get(split, split)
     source = folders.folder(path, stored_split, names_in(class_names), test_share, split_seed)
-    return _check_classes(source, name, path)
+    return _with_options_of_row(source, name, path)
 
 
 SOURCES: dict[str, Callable[..., Source]] = {

@@ -39,11 +39,11 @@ def host_rows(host_slots, batch_size, mixup_form=""):
     """
     # A slot's partner is the previous slot, or the slot at the same distance from the end of the
     # global batch.
-    partner_of = {
-        "roll": lambda slot: (slot - 1) % batch_size,
-        "reverse": lambda slot: batch_size - 1 - slot,
-    }
-    partners = [partner_of[mixup_form](slot) for slot in host_slots] if mixup_form else []
+    partners = {
+        "": [],
+        "roll": [(slot - 1) % batch_size for slot in host_slots],
+        "reverse": [batch_size - 1 - slot for slot in host_slots],
+    }[mixup_form]
     slots = sorted({*host_slots, *partners})
     return tuple(slots), np.searchsorted(slots, host_slots), np.searchsorted(slots, partners)
 

@@ -59,15 +59,11 @@ class FixedSize:
         crop = options.train_crop
         if crop == "none":
             return image
-        if crop == "resize_small_crop":
-            image = transforms.resize_to_cover(image, (options.resize_size,) * 2, options.rounding)
-        else:
-            size = (options.resize_size,) * 2 if crop == "resize_crop" else shape[:2]
-            image = transforms.resize(image, size, options.rounding)
-        if crop.endswith("_crop"):
-            window = [*shape[:2], image.shape[2]]
-            image = tf.image.stateless_random_crop(image, window, seed)
-        return image
+        if not crop.endswith("_crop"):  # the whole image, or its inception crop
+            return transforms.resize(image, shape[:2], options.rounding)
+        resize = transforms.resize_to_cover if crop == "resize_small_crop" else transforms.resize
+        image = resize(image, (options.resize_size,) * 2, options.rounding)
+        return tf.image.stateless_random_crop(image, [*shape[:2], image.shape[2]], seed)
 
     def finish(self, image: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
         """Returns an augmented and normalized image in the shape of a batch."""

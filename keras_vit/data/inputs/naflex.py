@@ -40,16 +40,19 @@ class NaFlex(FixedSize):
 
     def resolve(self, options):
         zero = ("image_size", "resize_size", "shift", "mixup_alpha", "cutmix_alpha")
-        allowed: dict = dict.fromkeys(zero, (0,))
-        allowed["train_crop"] = ("auto", "resize", "inception")
-        allowed["eval_crop"] = ("auto", "resize")
-        allowed["augreg"] = [level for level, (_, _, mixup) in LEVELS.items() if not mixup]
-        allowed["interpolation"] = ("", "bilinear")
-        # RandAugment, which needs integers, has set `rounding` in resolved options.
-        allowed["rounding"] = ("float", "uint8") if options.randaugment_layers else ("float",)
-        chosen = {name: getattr(options, name) for name in allowed}
+        allowed: dict = {
+            **dict.fromkeys(zero, (0,)),
+            "train_crop": ("auto", "resize", "inception"),
+            "eval_crop": ("auto", "resize"),
+            "augreg": [level for level, (_, _, mixup) in LEVELS.items() if not mixup],
+            "interpolation": ("", "bilinear"),
+            # RandAugment, which needs integers, has set `rounding` in resolved options.
+            "rounding": ("float", "uint8") if options.randaugment_layers else ("float",),
+        }
         wrong = [
-            f"{name}={value!r}" for name, value in chosen.items() if value not in allowed[name]
+            f"{name}={getattr(options, name)!r}"
+            for name, values in allowed.items()
+            if getattr(options, name) not in values
         ]
         if wrong:
             raise ValueError(

@@ -106,8 +106,8 @@ class Classes(Target):
         positive class keeps its weight."""
         if not self.options.class_weights:
             return weights
-        of_class = tf.constant(self._class_weights(), tf.float32)
-        total = tf.linalg.matvec(targets, of_class)
+        weight_of_class = tf.constant(self._class_weights(), tf.float32)
+        total = tf.linalg.matvec(targets, weight_of_class)
         count = tf.reduce_sum(targets, 1)
         return weights * tf.where(count > 0, total / tf.maximum(count, 1.0), 1.0)
 
@@ -195,21 +195,19 @@ def check_splits(train: "Source", test: "Source") -> None:
             "The training and test splits must have the same classes in the same order. "
             f"Received: only in train={only_train[:10]}, only in test={only_test[:10]}"
         )
-    missing_train = _classes_without_examples(train)
-    missing_test = _classes_without_examples(test)
-    if missing_train:
+    if missing := _classes_without_examples(train):
         raise ValueError(
             "Every class must have examples in the training split. Integer labels start at 0; the "
             "folder of a class must not be empty; if images may have several classes, a rare class "
             "may need another split_seed, or fewer folds. Received: no examples of "
-            f"{missing_train[:10]}"
+            f"{missing[:10]}"
         )
-    if missing_test:
+    if missing := _classes_without_examples(test):
         log.warning(
             "classes without examples in the test split: %d (for a folder, try another test_share "
             "or split_seed, or subfolders `train` and `test`): %s",
-            len(missing_test),
-            missing_test[:10],
+            len(missing),
+            missing[:10],
         )
 
 

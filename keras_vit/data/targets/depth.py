@@ -38,7 +38,7 @@ class Depth(PixelValues):
     def values(self, example):
         depth = example["depth"]
         if depth.dtype == tf.string:
-            is_png = images.starts_with(depth, images.PNG)
+            is_png = images.starts_with(depth, images.PNG_SIGNATURE)
             depth = tf.cond(is_png, lambda: _from_png(depth), lambda: _from_npy(depth))
         depth = tf.cast(depth, tf.float32) / self.options.depth_scale
         return tf.where(tf.math.is_finite(depth), depth, 0.0)

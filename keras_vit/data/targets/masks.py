@@ -82,13 +82,17 @@ class Masks(PixelValues):
         return tf.where(has_class, classes, IGNORED)
 
     def are_valid(self, values):
-        return tf.reduce_all((values >= 0) & (values < self.classes) | (values == IGNORED))
+        return tf.reduce_all(self._is_valid(values))
 
     def problem_of_values(self, values):
         if self._colors is not None:
             return "colors that are not in --config.data.mask_colors"
-        wrong = np.unique(values[(values != IGNORED) & ((values < 0) | (values >= self.classes))])
+        wrong = np.unique(values[~self._is_valid(values)])
         return f"classes {', '.join(map(str, wrong[:10]))}"
+
+    def _is_valid(self, values):
+        """Returns, for each pixel, whether its value is a class or ignored."""
+        return (values >= 0) & (values < self.classes) | (values == IGNORED)
 
     def classes_of(self, example):
         classes = np.unique(self.values(example))
@@ -130,7 +134,7 @@ class Masks(PixelValues):
 
     def _decoded(self, encoded):
         """Returns the classes of a PNG file: int32 `(H, W)`."""
-        is_png = images.starts_with(encoded, images.PNG)
+        is_png = images.starts_with(encoded, images.PNG_SIGNATURE)
         size = tf.strings.length(encoded)
         encoded = images.checked(encoded, is_png, "a mask must be a PNG file; size in bytes:", size)
         bits, color_type = tf.unstack(images.integers(encoded, 24, 2, tf.uint8))

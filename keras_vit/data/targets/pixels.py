@@ -59,10 +59,10 @@ class PixelValues(Target):
         return target, weight, is_valid
 
     def transform(self, target, geometry):
-        places = geometry(tf.shape(target))
-        nearest = tf.clip_by_value(places, 0, tf.shape(target) - 1)
+        origins = geometry(tf.shape(target))
+        nearest = tf.clip_by_value(origins, 0, tf.shape(target) - 1)
         unknown = tf.constant(self.unknown, self.dtype)
-        moved = tf.where(places[..., 0] < 0, unknown, tf.gather_nd(target, nearest))
+        moved = tf.where(origins[..., 0] < 0, unknown, tf.gather_nd(target, nearest))
         return tf.ensure_shape(moved, self.spec().shape)
 
     def check_splits(self, test):

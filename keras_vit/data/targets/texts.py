@@ -32,11 +32,6 @@ class Texts(Target):
     key = "caption"
     rule = "a text"
 
-    def __init__(self, source, options):
-        super().__init__(source, options)
-        self.length = options.text_length
-        self._place = options.tokenizer
-
     @staticmethod
     def check(options):
         if options.text_length < 1:
@@ -47,10 +42,10 @@ class Texts(Target):
     @functools.cached_property
     def tokenizer(self):
         """The tokenizer, which is loaded on first use."""
-        return tokenizer_of(self._place, self.length)
+        return tokenizer_of(self.options.tokenizer, self.options.text_length)
 
     def spec(self):
-        return tf.TensorSpec([self.length], tf.int32)
+        return tf.TensorSpec([self.options.text_length], tf.int32)
 
     def decode(self, example):
         caption = example["caption"]
@@ -58,12 +53,12 @@ class Texts(Target):
             caption = tf.concat([caption, [""]], 0)[0]
         tokenizer = self.tokenizer
         ids = apply_to_bytes(lambda text: tokenizer([text.decode()])[0], caption, tf.int32)
-        ids = tf.ensure_shape(ids, [self.length])
+        ids = tf.ensure_shape(ids, self.spec().shape)
         weight = tf.cast(tf.strings.length(tf.strings.strip(caption)) > 0, tf.float32)
         return ids * tf.cast(weight, tf.int32), weight, tf.constant(True)
 
     def check_splits(self, test: Target) -> None:
-        tokenizer_of(self._place, self.length)  # raises an error if there is none
+        _ = self.tokenizer  # raises an error if there is none
 
     def fingerprint(self, source: "Source") -> bytes:
         return self.tokenizer.checksum.to_bytes(4, "little")  # `Source.checksum` covers captions
