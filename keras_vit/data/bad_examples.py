@@ -226,7 +226,7 @@ def verify(
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
     # Choose options that are valid for any source. Images are only decoded.
-    valid = {
+    fields |= {
         **inputs.DEFAULTS,
         "image_size": 8,
         "train_crop": "resize",
@@ -234,7 +234,7 @@ def verify(
         "augreg": "none",
         "randaugment_layers": 0,
     }
-    options = Options(**{**fields, **valid})
+    options = Options(**fields)
     examined = (
         (split, *row)
         for split, source in sources.items()

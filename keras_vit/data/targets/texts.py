@@ -1,17 +1,13 @@
 """Texts: the caption of each image, as token ids."""
 
 import functools
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.targets.pixels import apply_to_bytes
 from keras_vit.data.targets.target import Target
 from keras_vit.text import Tokenizer
-
-if TYPE_CHECKING:
-    from keras_vit.data.sources.source import Source
 
 
 class Texts(Target):
@@ -57,13 +53,13 @@ class Texts(Target):
         weight = tf.cast(tf.strings.length(tf.strings.strip(caption)) > 0, tf.float32)
         return ids * tf.cast(weight, tf.int32), weight, tf.constant(True)
 
-    def check_splits(self, test: Target) -> None:
+    def check_splits(self, test):
         _ = self.tokenizer  # raises an error if there is none
 
-    def fingerprint(self, source: "Source") -> bytes:
+    def fingerprint(self, source):
         return self.tokenizer.checksum.to_bytes(4, "little")  # `Source.checksum` covers captions
 
-    def title(self, target: np.ndarray) -> str:
+    def title(self, target):
         return self.tokenizer.decode(target)
 
 
