@@ -30,7 +30,7 @@ def define_flags():
         "TPU slice, such as v3:2x2 (Cloud TPU v3-8), v4:2x2x1, v5e:2x4, v6e:1x1.",
     )
     flags.DEFINE_bool(
-        "search", False, "Search for the largest batch that fits, which takes a few minutes."
+        "search", False, "Search for the largest batch that fits, which takes a few more minutes."
     )
     flags.DEFINE_float(
         "price",
@@ -38,7 +38,7 @@ def define_flags():
         "Price of one device-hour, for an estimate of the run's price.",
         lower_bound=0.0,
     )
-    flags.register_validator("price", math.isfinite, "must be finite. Received: nan or inf")
+    flags.register_validator("price", math.isfinite, "must be finite")
     flags.DEFINE_integer(
         "traffic", 0, "Number of arrays to list, by descending memory traffic.", lower_bound=0
     )

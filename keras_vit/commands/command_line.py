@@ -174,6 +174,18 @@ def check_output(path, takes_folder=False):
         raise ValueError(f"--output must be a file, not a folder. Received: output={path!r}")
 
 
+def check_picture(path):
+    """Raises a `ValueError` unless matplotlib can write a picture to `--output`."""
+    from keras_vit.plots import figure_class  # for the two commands that draw
+
+    check_output(path)
+    endings = figure_class()().canvas.get_supported_filetypes()
+    if Path(path).suffix.lower().removeprefix(".") not in endings:
+        raise ValueError(
+            f"--output must be an image file, such as .png or .pdf. Received: output={path!r}"
+        )
+
+
 def run_name():
     """Returns a name for a run from `--config`, such as `digits` or `finetune-ViT-B_16-cifar10`."""
     path, _, request = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")

@@ -81,6 +81,8 @@ def main(source, target):
             f"--class_names requires --format. Received: class_names={FLAGS.class_names!r} for "
             f"{target}"
         )
+    if FLAGS["tolerance"].present and not FLAGS.verify:
+        raise ValueError(f"--tolerance requires --verify. Received: tolerance={FLAGS.tolerance}")
     model, class_names = read(source)
     if FLAGS.verify:
         difference = verify(model, FLAGS.verify)

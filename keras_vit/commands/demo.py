@@ -23,6 +23,7 @@ from scipy.ndimage import binary_erosion
 
 from keras_vit import files, inspection
 from keras_vit.commands import demo_pixels, shared_flags
+from keras_vit.commands.demo_page import description_of, new_page
 from keras_vit.commands.image_files import Classifier
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.models.any_model import find_vision_transformer
@@ -97,17 +98,17 @@ class DemoModel:
         self.title = title
         self.class_names = self._classifier.class_names
         self.reader = self._classifier.reader
-        self.facts = demo_pixels.facts_of(model)
+        self.description = description_of(model)
         try:
             vit = find_vision_transformer(model)
             vit.check_grid()
         except ValueError:
-            self.facts += "; the model has no attention maps to show"
+            self.description += "; the model has no attention maps to show"
         else:
             self.grid = vit.grid
             self.layers = vit.num_layers
             self.heads = vit.num_heads
-            self.facts += (
+            self.description += (
                 f"; {self.layers} layers of {self.heads} heads, "
                 f"{self.grid[0]} x {self.grid[1]} patches"
             )
@@ -171,7 +172,7 @@ def build_page(model, gradio):
         ]
         return f"### Attention of {query}", *pictures
 
-    with demo_pixels.new_page(model, gradio) as page:
+    with new_page(model, gradio) as page:
         state = gradio.State(None)
         patch = gradio.State(None)
         _connect(_lay_out(gradio, model), state, patch, read, choose_patch, draw)

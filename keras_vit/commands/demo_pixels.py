@@ -1,44 +1,28 @@
 """The demo's page for models that predict a class or a depth for each pixel."""
 
-import contextlib
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.commands.image_files import decoded
-from keras_vit.commands.pixels import pixel_decoder, scaled
+from keras_vit.commands.demo_page import description_of, new_page
+from keras_vit.commands.image_files import decoded, names_and_decoder
+from keras_vit.commands.pixels import scaled
 from keras_vit.commands.shared_flags import with_class_names
 from keras_vit.evaluation.dense import picture_of, predict_pixels
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.plots import to_uint8
 
 
-def facts_of(model):
-    """Returns the number of parameters and the image size of a model as a text."""
-    height, width, _ = model.input_shape[1:]
-    return f"{model.count_params():,} parameters; images of {width} x {height} pixels"
-
-
-@contextlib.contextmanager
-def new_page(model, gradio):
-    """Yields a `gradio.Blocks` with the title and the facts of a `PixelModel` or `DemoModel`."""
-    with gradio.Blocks(
-        title=f"keras_vit: {model.title}", analytics_enabled=False, delete_cache=(600, 3600)
-    ) as page:
-        gradio.Markdown(f"# {model.title}\n{model.facts}")
-        yield page
-
-
 class PixelModel:
-    """A model that predicts pixels, with its class names."""
+    """A model that predicts a class or a depth for each pixel, with its class names."""
 
     def __init__(self, model, details, title, class_names=""):
         self._model = model
         details = with_class_names(details, class_names, model)
-        self._decoder = pixel_decoder(model, details)
-        self._class_names = details.get("class_names") or range(model.output_shape[-1])
+        _, self._decoder = names_and_decoder(model, details)
+        self._class_names = details.get("class_names")
         self.title = title
-        self.facts = facts_of(model)
+        self.description = description_of(model)
 
     def annotations(self, path):
         """Returns the picture of a file, uint8 `(H, W, 3)`, and a list of `(mask, label)`: Boolean
@@ -51,9 +35,10 @@ class PixelModel:
             depths, text = scaled(outputs[..., 0])
             return picture, [(depths, f"depth, {text}")]
         classes = outputs.argmax(-1)
+        names = self._class_names or range(outputs.shape[-1])
         masks = {i: classes == i for i in np.unique(classes)}
         return picture, [
-            (mask, f"{self._class_names[i]} {100 * mask.mean():.1f} %") for i, mask in masks.items()
+            (mask, f"{names[i]} {100 * mask.mean():.1f} %") for i, mask in masks.items()
         ]
 
 

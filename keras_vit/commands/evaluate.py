@@ -12,7 +12,6 @@ confusion matrix and worst mistakes.
 """
 
 import dataclasses
-import os
 import re
 
 from absl import flags
@@ -21,7 +20,12 @@ from keras_vit import evaluation, files
 from keras_vit.commands import shared_flags
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.source import joined
-from keras_vit.evaluation.collecting import check_class_names, check_one_label, reuse_compiled
+from keras_vit.evaluation.collecting import (
+    check_class_names,
+    check_one_label,
+    is_data_of_run,
+    reuse_compiled,
+)
 
 FLAGS = flags.FLAGS
 
@@ -96,20 +100,23 @@ def load_data(model, details, evaluators, config):
             f"without it. Received: evals={','.join(FLAGS.evals)}, data_split='all'"
         )
     if not shared and not FLAGS.pages:
-        if FLAGS.data:
+        if FLAGS.data or FLAGS.data_path:
             raise ValueError(
-                "--data does not apply, because each evaluator has its own dataset. Received: "
-                f"evals={','.join(FLAGS.evals)}, data={FLAGS.data!r}"
+                "--data and --data_path do not apply, because each evaluator has its own dataset. "
+                f"Received: evals={','.join(FLAGS.evals)}, data={FLAGS.data!r}, "
+                f"data_path={FLAGS.data_path!r}"
             )
         return None, ""
     trains = any("train" in evaluator.kind.splits for evaluator in shared)
     splits = ("train", "test") if trains or FLAGS.data_split == "all" else ("test",)
     inputs, data = shared_flags.load_data(model, details, splits, FLAGS.max_bad_share)
-    if FLAGS.data_split == "all" and inputs is not None:
+    if inputs is None:
+        return None, ""
+    if FLAGS.data_split == "all":
         inputs = with_all_images(inputs, trains, config)
+        # Replace the note that `shared_flags.load_data` adds about the images of a folder.
         data = re.sub(r" \((all|held-out) images[^()]*\)$", "", data) + " (all images)"
-    if inputs is not None:
-        print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
+    print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
     return inputs, data
 
 
@@ -150,12 +157,8 @@ def with_all_images(inputs, trains, run):
             f"Received: evals={','.join(FLAGS.evals)}"
         )
     name, path = name_and_path(FLAGS.data)
-    path = FLAGS.data_path or path
-    of_run = str(run.get("path", ""))
-    is_same = name == run.get("name") and (
-        not path or os.path.realpath(path) == os.path.realpath(of_run)
-    )
-    if run and (not name or is_same):
+    path = FLAGS.data_path or path or run.get("path", "")
+    if run and (not name or is_data_of_run(name, path, run)):
         print("warning: the images include the training images of the run", flush=True)
     return dataclasses.replace(inputs, test=joined(inputs.train, inputs.test))
 
@@ -165,11 +168,9 @@ def metrics_table(metrics_of, classes):
     width = max(len(name) for name in metrics_of)
     lines = []
     for name, metrics in metrics_of.items():
-        shown = {
-            key: value
-            for key, value in metrics.items()
-            if key != "top5_accuracy" or not classes or classes > 5
-        }
-        for index, (metric, value) in enumerate(shown.items()):
-            lines.append(f"{name if not index else '':{width}}  {metric:28} {value:.4f}")
+        for metric, value in metrics.items():
+            if metric == "top5_accuracy" and classes and classes <= 5:
+                continue
+            lines.append(f"{name:{width}}  {metric:28} {value:.4f}")
+            name = ""  # only the first line of an evaluator has its name
     return lines

@@ -95,10 +95,11 @@ def define_flags():
 
 def check_flags():
     """Raises a `ValueError` for flags that do not fit together, before the model is loaded."""
-    if not FLAGS.output or (FLAGS.variant and not FLAGS.weights):
+    if not FLAGS.output:
+        raise ValueError("--output is required. Received: output=''")
+    if FLAGS.variant and not FLAGS.weights:
         raise ValueError(
-            "--output is required, and --variant requires --weights. Received: "
-            f"output={FLAGS.output!r}, variant={FLAGS.variant!r}, weights={FLAGS.weights!r}"
+            f"--variant requires --weights. Received: variant={FLAGS.variant!r}, weights=''"
         )
     if FLAGS.format == "auto" and FLAGS.output.endswith((".tflite", ".onnx")):
         raise ValueError(
@@ -124,7 +125,7 @@ def check_flags():
             f"Received: calibrate={FLAGS.calibrate!r}, signatures={','.join(FLAGS.signatures)}"
         )
     if FLAGS.format != "saved_model":
-        command_line.check_output(FLAGS.output)
+        command_line.check_output(FLAGS.output, takes_folder=FLAGS.format == "auto")
 
 
 def main():

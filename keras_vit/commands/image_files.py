@@ -59,15 +59,7 @@ class Classifier:
             )
         activation = details.get("activation") or logits_activation_of(model)
         details = shared_flags.with_class_names(details, class_names, model)
-        self.class_names, decoder = export.check(
-            model,
-            class_names=details.get("class_names"),
-            signatures=("serving_default",),
-            activation=activation,
-            rounding=details.get("rounding"),
-            exif=details.get("exif"),
-            max_megapixels=max_megapixels_of(details),
-        )
+        self.class_names, decoder = names_and_decoder(model, details, activation)
         self.model = model
         self.reader = ImageFileReader(decoder)
         self._to_probabilities = (
@@ -118,9 +110,10 @@ class ImageFileReader:
         return np.stack(images), readable
 
 
-def reader_of(model):
+def reader_of(model, max_megapixels=Options.max_megapixels):
     """Returns an `ImageFileReader` with the preprocessing of a model."""
-    return ImageFileReader(Decoder(tuple(model.input_shape[1:]), preprocessing_of(model)))
+    shape = tuple(model.input_shape[1:])
+    return ImageFileReader(Decoder(shape, preprocessing_of(model), max_megapixels))
 
 
 def decoded(decode, name, content):
@@ -129,9 +122,31 @@ def decoded(decode, name, content):
     try:
         return decode(tf.constant(content)).numpy()
     except tf.errors.OpError as error:
+        # The message of `images.checked` says why the file was refused, up to a semicolon.
         refused = re.search(r"assertion failed: \[\W*([^;\]]*)", error.message)
         reason = refused[1] if refused else "damaged"
         raise ValueError(f"{name} cannot be read: it is {reason}.") from error
+
+
+def exit_if_unreadable(unreadable, paths):
+    """Ends the command with code 1 if some of its files cannot be read."""
+    if unreadable:
+        terminal.write(f"{unreadable} of {len(paths)} files cannot be read", sys.stderr)
+        sys.exit(1)
+
+
+def names_and_decoder(model, details, activation=None):
+    """Returns the class names of a model, and the `Decoder` of its image files; raises a
+    `ValueError` if `details` do not fit the model."""
+    return export.check(
+        model,
+        class_names=details.get("class_names"),
+        signatures=("serving_default",),
+        activation=activation,
+        rounding=details.get("rounding"),
+        exif=details.get("exif"),
+        max_megapixels=max_megapixels_of(details),
+    )
 
 
 def max_megapixels_of(details):

@@ -16,7 +16,12 @@ from absl import flags
 
 from keras_vit import data, files
 from keras_vit.commands import shared_flags
-from keras_vit.commands.image_files import Classifier, find_images, reader_of
+from keras_vit.commands.image_files import (
+    Classifier,
+    find_images,
+    max_megapixels_of,
+    reader_of,
+)
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, printable
 from keras_vit.evaluation.collecting import read_test_examples, sample_indices
 from keras_vit.inspection.report import write_report
@@ -89,7 +94,8 @@ def read_images(model, details, count):
         images, _, names = read_test_examples(inputs, np.array(indices))
         return images, names
     paths = find_images([source])
-    images, paths = reader_of(model).read_all(_spread_first(paths)[:count])
+    reader = reader_of(model, max_megapixels_of(details))
+    images, paths = reader.read_all(_spread_first(paths)[:count])
     return images, [printable(path.name) for path in paths]
 
 

@@ -7,27 +7,13 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import export, files, terminal
-from keras_vit.commands.image_files import decoded, find_images, max_megapixels_of
+from keras_vit import files, terminal
+from keras_vit.commands.image_files import decoded, find_images, names_and_decoder
 from keras_vit.data.sources.listing import printable
 from keras_vit.data.targets.masks import overlay
 from keras_vit.evaluation.dense import picture_of, predict_pixels
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.plots import to_uint8
-
-
-def pixel_decoder(model, details):
-    """Returns the `Decoder` for the image files of a dense model.
-
-    Raises a `ValueError` unless there is a name for each class of a mask.
-    """
-    _, decoder = export.check(
-        model,
-        class_names=details.get("class_names"),
-        signatures=("serving_default",),
-        max_megapixels=max_megapixels_of(details),
-    )
-    return decoder
 
 
 def write_pixels(model, details, sources, output, windows=False, top=5):
@@ -38,7 +24,7 @@ def write_pixels(model, details, sources, output, windows=False, top=5):
     Prints the `top` largest classes of each image, or the range of its depths. Returns the number
     of files that cannot be read.
     """
-    decoder = pixel_decoder(model, details)
+    _, decoder = names_and_decoder(model, details)
     preprocessing = decoder.preprocessing
     unreadable = 0
     for path, name in output_names(sources).items():
@@ -92,9 +78,7 @@ def _write_masks(output, name, outputs, picture, class_names, top):
 
 
 def _write_depths(output, name, depths):
-    path = files.as_path(output) / f"depths/{name}.npy"
-    files.make_dirs(os.path.dirname(path))
-    with files.atomic_write(path, "wb") as file:
+    with _new_file(output, f"depths/{name}.npy") as file:
         np.save(file, depths.astype("float32"))
     gray, text = scaled(depths)
     _write_png(output, f"pictures/{name}.png", to_uint8(gray)[..., None])
@@ -109,7 +93,12 @@ def scaled(depths):
 
 
 def _write_png(output, name, pixels):
+    with _new_file(output, name) as file:
+        file.write(tf.io.encode_png(np.asarray(pixels, "uint8")).numpy())
+
+
+def _new_file(output, name):
+    """Returns a context manager of a file to write in the folder `output`; creates its folder."""
     path = files.as_path(output) / name
     files.make_dirs(os.path.dirname(path))
-    with files.atomic_write(path, "wb") as file:
-        file.write(tf.io.encode_png(np.asarray(pixels, "uint8")).numpy())
+    return files.atomic_write(path, "wb")

@@ -35,7 +35,7 @@ from absl import flags
 
 from keras_vit import files, terminal
 from keras_vit.commands import command_line, shared_flags
-from keras_vit.commands.image_files import Classifier, find_images
+from keras_vit.commands.image_files import Classifier, exit_if_unreadable, find_images
 from keras_vit.commands.pixels import write_pixels
 from keras_vit.data.sources.listing import printable
 from keras_vit.export.dense_signatures import predicts_of
@@ -80,7 +80,8 @@ def main(*sources):
         check_ids(paths)
     model, details, _ = shared_flags.chosen_model()
     if predicts_of(model):
-        predict_dense(model, details, sources)
+        unreadable = predict_dense(model, details, sources)
+        exit_if_unreadable(unreadable, paths)
         return
     command_line.check_output(FLAGS.output)
     if FLAGS.windows:
@@ -98,9 +99,7 @@ def main(*sources):
     done = write_predictions(classifier, paths)
     if FLAGS.output:
         print(f"wrote {FLAGS.output}: {done} images")
-    if done < len(paths):
-        terminal.write(f"{len(paths) - done} of {len(paths)} files cannot be read", sys.stderr)
-        sys.exit(1)
+    exit_if_unreadable(len(paths) - done, paths)
 
 
 def write_predictions(classifier, paths):
@@ -136,7 +135,8 @@ def write_predictions(classifier, paths):
 
 
 def predict_dense(model, details, sources):
-    """Writes the masks or depths of a model that predicts pixels."""
+    """Writes the masks or depths of a model that predicts pixels; returns the number of files that
+    cannot be read."""
     if not FLAGS.output or FLAGS.json or FLAGS.csv or FLAGS.tta:
         raise ValueError(
             "A model that predicts pixels needs a folder --output, and no --json, --csv or --tta. "
@@ -144,10 +144,7 @@ def predict_dense(model, details, sources):
             f"tta={FLAGS.tta!r}"
         )
     details = shared_flags.with_class_names(details, FLAGS.class_names, model)
-    unreadable = write_pixels(model, details, sources, FLAGS.output, FLAGS.windows, FLAGS.top)
-    if unreadable:
-        terminal.write(f"{unreadable} files cannot be read", sys.stderr)
-        sys.exit(1)
+    return write_pixels(model, details, sources, FLAGS.output, FLAGS.windows, FLAGS.top)
 
 
 def check_ids(paths):

@@ -63,9 +63,9 @@ def read_inputs(paths):
         if FLAGS.signature == "serving_default":
             files = np.array([Path(path).read_bytes() for path in paths], dtype=object)
             return paths, {"image_bytes": files}
-        if FLAGS.signature == "tensor" and len(paths) == 1:
+        if len(paths) == 1:
             images = np.load(paths[0], allow_pickle=False)
-            if images.dtype == np.float32:
+            if isinstance(images, np.ndarray) and images.ndim and images.dtype == np.float32:
                 return [f"image {i}" for i in range(len(images))], {"images": images}
     except (OSError, ValueError) as error:
         raise ValueError(

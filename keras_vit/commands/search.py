@@ -9,18 +9,20 @@ changed files, unless the model changed. Unreadable files are skipped and listed
 and the exit code is then 1.
 """
 
+import contextlib
 import hashlib
 import json
-import sys
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 from absl import flags
 
 import keras_vit
-from keras_vit import files, terminal
+from keras_vit import files
 from keras_vit.commands import command_line, shared_flags
-from keras_vit.commands.image_files import find_images, reader_of
+from keras_vit.commands.image_files import exit_if_unreadable, find_images, reader_of
 from keras_vit.commands.predict import predict
 from keras_vit.data.sources.listing import printable
 from keras_vit.models import TwoTowers
@@ -49,7 +51,7 @@ def define_flags():
 
 
 def main(*texts):
-    command_line.check_output(FLAGS.output)
+    command_line.check_picture(FLAGS.output)
     output = Path(FLAGS.output).resolve()
     paths = [path for path in find_images([FLAGS.data]) if path.resolve() != output]
     towers = load_towers()
@@ -65,10 +67,7 @@ def main(*texts):
             print(f"  {scores_of_text[i]:.3f}  {printable(readable[i])}")
     draw(FLAGS.output, reader, texts, [[readable[i] for i in order] for order in best])
     print(f"drew {FLAGS.output}")
-    if len(readable) < len(paths):
-        unreadable = len(paths) - len(readable)
-        terminal.write(f"{unreadable} of {len(paths)} files cannot be read", sys.stderr)
-        sys.exit(1)
+    exit_if_unreadable(len(paths) - len(readable), paths)
 
 
 def load_towers():
@@ -98,11 +97,12 @@ def image_embeddings(towers, reader, paths, cache):
     known = _read_cache(cache, digest)
     missing = [path for path in paths if keys[path] not in known]
     if missing:
-
-        def embed(images):
-            return np.asarray(towers.encode_image(images, training=False))
-
-        rows = predict(reader, embed, missing, FLAGS.batch_size)
+        rows = predict(
+            reader,
+            lambda images: np.asarray(towers.encode_image(images, training=False)),
+            missing,
+            FLAGS.batch_size,
+        )
         known |= {keys[path]: row for path, row in rows}
     readable = [path for path in paths if keys[path] in known]
     if not readable:
@@ -117,18 +117,24 @@ def image_embeddings(towers, reader, paths, cache):
 
 
 def _key(path):
-    """Returns the key of a file in the cache: its path, size and time of change."""
-    status = path.stat()
-    return f"{printable(path.resolve())} {status.st_size} {status.st_mtime_ns}"
+    """Returns the key of a file in the cache: its path, size and time of change; only the path of a
+    file that cannot be read, such as a link to a missing file."""
+    key = printable(path.resolve())
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        key += f" {status.st_size} {status.st_mtime_ns}"
+    return key
 
 
 def _read_cache(path, digest):
     """Returns the stored embeddings by key; {} if there are none of this model."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        # `np.load` leaves a damaged file open if it has opened the file itself.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             if str(stored["digest"]) == digest:
                 return dict(zip(stored["names"].tolist(), stored["embeddings"]))
-    except (OSError, KeyError, ValueError):  # no file, or a damaged one
+    # There is no file, or a damaged one.
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error):
         pass
     return {}
 

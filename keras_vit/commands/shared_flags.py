@@ -20,6 +20,7 @@ MODELS = "the workdir of a run, the folder of an export or its versions, or a .k
 
 
 def define_model():
+    default = text.TEMPLATES[0]
     flags.DEFINE_string("model", "", f"{MODELS.capitalize()}.")
     flags.DEFINE_string("variant", "", "Constructor to use instead of --model, such as ViT_B16.")
     flags.DEFINE_string(
@@ -39,7 +40,7 @@ def define_model():
     )
     flags.DEFINE_string(
         "templates",
-        text.TEMPLATES[0],
+        default,
         "Text with {} in place of the class name; 'clip' for CLIP's 80 templates; or a text file "
         "with one per line.",
     )
@@ -47,6 +48,11 @@ def define_model():
         "tokenizer",
         "",
         "Path or repository of the tokenizer for --classes; by default, next to --weights.",
+    )
+    flags.register_multi_flags_validator(
+        ["classes", "templates", "tokenizer"],
+        lambda given: given["classes"] or (given["templates"], given["tokenizer"]) == (default, ""),
+        "--templates and --tokenizer need --classes",
     )
 
 
@@ -97,8 +103,9 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
             run=config,
         )
     elif config:
-        config = {**config, **({"path": path} if path else {}), "max_bad_share": max_bad_share}
         name = config.get("name", "digits")
+        path = path or config.get("path", "")
+        config = {**config, "path": path, "max_bad_share": max_bad_share}
         try:
             inputs = load_run_inputs(model, config)
         except ValueError as error:
@@ -108,8 +115,6 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
             ) from error
     else:
         return None, ""
-    if not path and not FLAGS.data:
-        path = config.get("path", "")
     return inputs, f"{name} {path}".strip() + part
 
 
@@ -192,18 +197,19 @@ def classifier_of_words(model):
             f"classes={FLAGS.classes!r}, text_embeddings={FLAGS.text_embeddings!r}"
         )
     is_file = FLAGS.classes.endswith(".txt") or files.exists(FLAGS.classes)
-    names = _lines_of("classes") if is_file else FLAGS.classes.split(",")
+    names = _lines_of("classes", FLAGS.classes) if is_file else FLAGS.classes.split(",")
     if FLAGS.templates == "clip":
         templates = text.CLIP_TEMPLATES
+    elif "{}" in FLAGS.templates:
+        templates = [FLAGS.templates]
     else:
-        templates = [FLAGS.templates] if "{}" in FLAGS.templates else _lines_of("templates")
+        templates = _lines_of("templates", FLAGS.templates)
     names = [name.strip() for name in names]
     return keras_vit.zero_shot(model, names, templates, FLAGS.tokenizer or None)
 
 
-def _lines_of(flag):
+def _lines_of(flag, path):
     """Returns the lines of the text file that a flag names."""
-    path = FLAGS[flag].value
     if not files.exists(path):
         raise ValueError(f"The file does not exist. Received: {flag}={path!r}")
     return lines_of(path)
@@ -219,20 +225,16 @@ def load_model(source):
     with files.explained_errors(
         "The model cannot be read", f"--model takes {MODELS}.", f"model={source!r}"
     ):
-        return _load(source)
-
-
-def _load(source):
-    if not files.exists(source):
-        raise ValueError(
-            f"The file or folder does not exist. --model takes {MODELS}; --weights takes weights, "
-            f"and --variant takes a constructor. Received: model={source!r}"
-        )
-    if not is_stored(source):
-        raise ValueError(
-            f"--model takes {MODELS}; --weights takes weights. Received: model={source!r}"
-        )
-    return load_any_model(source, write=lambda line: print(line, file=sys.stderr))
+        if not files.exists(source):
+            raise ValueError(
+                f"The file or folder does not exist. --model takes {MODELS}; --weights takes "
+                f"weights, and --variant takes a constructor. Received: model={source!r}"
+            )
+        if not is_stored(source):
+            raise ValueError(
+                f"--model takes {MODELS}; --weights takes weights. Received: model={source!r}"
+            )
+        return load_any_model(source, write=lambda line: print(line, file=sys.stderr))
 
 
 def with_class_names(details, source, model):
@@ -248,6 +250,4 @@ def read_class_names(source, classes):
     classes."""
     if source == "published":
         return keras_vit.predictions.class_names(classes)
-    if not files.exists(source):
-        raise ValueError(f"The file does not exist. Received: class_names={source!r}")
-    return lines_of(source)
+    return _lines_of("class_names", source)

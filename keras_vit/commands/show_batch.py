@@ -25,21 +25,16 @@ def define_flags():
 
 
 def main():
-    columns = min(FLAGS.batch_size, 8)
-    rows = -(-FLAGS.batch_size // columns)
-    figure = figure_class()(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
-    command_line.check_output(FLAGS.output)
-    if FLAGS.output.rpartition(".")[2] not in figure.canvas.get_supported_filetypes():
-        raise ValueError(
-            "--output must be an image file, such as .png or .pdf. Received: "
-            f"output={FLAGS.output!r}"
-        )
-    # Draw both batches, one below the other.
+    command_line.check_picture(FLAGS.output)
     config = FLAGS.config.copy_and_resolve_references()
     config.batch_size = FLAGS.batch_size
     config.seed = FLAGS.seed
     inputs = load_inputs(config, print)
     train = inputs.train_batches(start_step=FLAGS.step)
+    # Draw both batches, one below the other.
+    columns = min(FLAGS.batch_size, 8)
+    rows = -(-FLAGS.batch_size // columns)
+    figure = figure_class()(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
     upper, lower = figure.subfigures(2, 1)
     for part, split, step, dataset, kind in (
         (upper, "train", FLAGS.step, train, inputs.train_target),

@@ -99,7 +99,8 @@ def _suggest(inputs, config, seconds, megabytes, why, **changes):
     steps = min(rules.total_steps(images, batch), int(most))
     least = rules.LEAST_EPOCHS * images
     if steps * batch < least:
-        print(f"\nnot {config}: 5 epochs take {(least + evaluated) * seconds / 60:.0f} min")
+        minutes = (least + evaluated) * seconds / 60
+        print(f"\nnot {config}: {rules.LEAST_EPOCHS} epochs take {minutes:.0f} min")
         return
     pause = rules.tenth(steps)
     fields = {

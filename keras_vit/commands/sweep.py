@@ -80,7 +80,7 @@ def main():
         folds=folds,
     )
     if folds:
-        files.write_json(files.as_path(folder) / "spread.json", spread(rows, config.best_metric))
+        files.write_json(files.as_path(folder) / "spread.json", spread(rows))
     print("\n".join(summary(rows, config.best_metric)))
     print(f"Everything is in {folder}.")
 
@@ -143,8 +143,9 @@ def make_rows(
     def add(run, name, rate, seed, **changes):
         results = train(name, {"schedule.base": rate, "seed": seed, **changes})
         if results is None:
-            results = {f"test/{metric}": math.nan for metric in (best_metric, "loss")}
-        metrics = metrics_of_test(results)
+            metrics = dict.fromkeys((best_metric, "loss"), math.nan)
+        else:
+            metrics = metrics_of_test(results)
         rows.append({"run": run, "rate": rate, "seed": seed, **metrics, "name": name})
         write(rows)
 
@@ -161,22 +162,22 @@ def make_rows(
     return rows
 
 
-def _diverged(row, best_metric):
-    """Returns whether a run diverged, according to its loss if it has one.
+def _diverged(row):
+    """Returns whether a run diverged, according to its loss.
 
     `skip_nonfinite` can keep the accuracy finite, and an evaluator that failed has NaN without a
     divergence.
     """
-    return math.isnan(row.get("loss", row[best_metric]))
+    return math.isnan(row["loss"])
 
 
 def best_rate(rows, best_metric="accuracy"):
     """Returns the rate with the best metric, using the lower loss to break ties."""
-    if all(_diverged(row, best_metric) for row in rows):
+    if all(map(_diverged, rows)):
         raise ValueError(
             "Training diverged at every rate; pass lower --rates. Received: no finite loss"
         )
-    rows = [row for row in rows if not math.isnan(row[best_metric] + row.get("loss", 0.0))]
+    rows = [row for row in rows if not math.isnan(row[best_metric] + row["loss"])]
     if not rows:
         raise ValueError(
             "No run has a value of --config.best_metric to choose the rate by. Received: "
@@ -191,7 +192,7 @@ def summary(rows, best_metric="accuracy"):
     lines = ["run    rate      seed  metrics"]
     for row in rows:
         metrics = {name: value for name, value in row.items() if name not in _NO_METRICS}
-        text = "diverged" if _diverged(row, best_metric) else format_metrics(metrics)
+        text = "diverged" if _diverged(row) else format_metrics(metrics)
         lines.append(f"{row['run']:5}  {row['rate']:<8.4g}  {row['seed']:<4}  {text}")
     final = [row[best_metric] for row in rows if row["run"] == "final"]
     final = [value for value in final if not math.isnan(value)]
@@ -199,7 +200,7 @@ def summary(rows, best_metric="accuracy"):
         mean = format_metrics({best_metric: statistics.mean(final)})
         deviation = statistics.stdev(final)
         lines.append(f"final {mean}, standard deviation {deviation:.2g} over {len(final)} seeds")
-    for row in spread(rows, best_metric):
+    for row in spread(rows):
         mean, lowest, highest = (
             format_metrics({row["metric"]: row[name]}) for name in ("mean", "lowest", "highest")
         )
@@ -211,7 +212,7 @@ def summary(rows, best_metric="accuracy"):
     return lines
 
 
-def spread(rows, best_metric="accuracy"):
+def spread(rows):
     """Returns a dict for each rate and metric, with the mean, deviation and range over folds.
 
     `runs` counts the folds that have the metric.
@@ -219,7 +220,7 @@ def spread(rows, best_metric="accuracy"):
     spreads = []
     for rate in dict.fromkeys(row["rate"] for row in rows if row["run"] == "fold"):
         of_rate = [row for row in rows if row["rate"] == rate]
-        good = [row for row in of_rate if not _diverged(row, best_metric)]
+        good = [row for row in of_rate if not _diverged(row)]
         for metric in dict.fromkeys(name for row in good for name in row):
             if metric in _NO_METRICS or metric.endswith("examples"):
                 continue

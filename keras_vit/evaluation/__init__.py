@@ -40,6 +40,7 @@ from keras_vit.evaluation import (
 from keras_vit.evaluation.collecting import (
     check_class_names,
     check_classes,
+    check_imagenet,
     load_inputs,
     reuse_compiled,
     splits_to_read,
@@ -99,7 +100,7 @@ EVALUATORS = {
     "objectnet": Kind(
         objectnet.METRICS,
         objectnet.objectnet,
-        objectnet.check,
+        check_imagenet,
         dataset="folder",
         load=objectnet.load,
     ),
@@ -184,11 +185,11 @@ class Evaluator:
 
     def _load(self, model, names):
         """Loads the dataset, unless an evaluator with the same `_loaded` has it already."""
-        place = self.dataset, self.path, self.kind.splits
-        key = (*place, self.kind.load, image_shape_of(model), find_preprocessing(model), names)
+        splits = self.kind.splits
+        of_model = image_shape_of(model), find_preprocessing(model)
+        key = (self.dataset, self.path, splits, self.kind.load, *of_model, names)
         if key not in self._loaded:
             try:
-                splits = self.kind.splits
                 if self.dataset == "folder":
                     splits = splits_to_read(self.path, splits, self.run)
                 self._loaded[key] = self.kind.load(
@@ -262,7 +263,13 @@ def _parse(text, fields):
         check = functools.partial(accuracy.check_real_labels, path=dataset)
         kind = Kind(kind.metrics, compute, check, splits=("",))
         dataset = "folder"
-    return Evaluator(text, kind, dataset or kind.dataset, path, *fields)
+    dataset = dataset or kind.dataset
+    if path and not dataset:
+        raise ValueError(
+            f"A folder must follow the name of its dataset, as in {name}:folder@{path}. Received: "
+            f"{text!r}"
+        )
+    return Evaluator(text, kind, dataset, path, *fields)
 
 
 def evaluate(

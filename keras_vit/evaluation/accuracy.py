@@ -10,11 +10,11 @@ from keras_vit import files
 from keras_vit.evaluation.collecting import (
     check_classes,
     check_has_class,
+    check_imagenet,
     collect,
     mean_over_examples,
     outputs_of,
 )
-from keras_vit.models.any_model import output_shape_of
 
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 
@@ -80,16 +80,15 @@ def real_from_file(model, inputs, engine=None, path=""):
 
 
 def check_real_labels(model, inputs, path):
-    """Reads `real.json`; raises a `ValueError` unless the labels are classes of the model."""
+    """Reads `real.json`; raises a `ValueError` unless model and labels have ImageNet's classes."""
+    check_imagenet(model)
     labels = files.read_json(path)
-    classes = output_shape_of(model)[-1]
-    known = set(range(classes))
     is_valid = isinstance(labels, list) and all(
-        isinstance(entry, list) and known.issuperset(entry) for entry in labels
+        isinstance(entry, list) and all(label in range(1000) for label in entry) for entry in labels
     )
     if not is_valid:
         raise ValueError(
-            f"The file must exist and contain a list of labels, integers in [0, {classes}), for "
+            "The file must exist and contain a list of labels, integers in [0, 1000), for "
             f"each image. Received: path={path!r}"
         )
     return labels

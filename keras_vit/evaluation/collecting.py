@@ -66,7 +66,7 @@ def load_inputs(
     taken = fields_of(name)
     if name in ("folder", run.get("name")):
         fields = {"test_share", "split_seed", *_COLUMNS}
-        if _is_data_of_run(name, path, run):
+        if is_data_of_run(name, path, run):
             fields |= {"groups", "fold"}
         elif splits[0] and (name != "folder" or has_no_splits(path)):
             _warn_of_other_split(path, run)
@@ -106,11 +106,12 @@ def splits_to_read(path, splits, run):
     A folder without subfolders for splits is read whole if `splits` is only "test", unless it is
     the folder of the run with the `data` fields `run`.
     """
-    is_run = _is_data_of_run("folder", path, run)
+    is_run = is_data_of_run("folder", path, run)
     return ("",) if tuple(splits) == ("test",) and not is_run and has_no_splits(path) else splits
 
 
-def _is_data_of_run(name, path, run):
+def is_data_of_run(name, path, run):
+    """Returns whether a dataset in a folder is that of the run with the `data` fields `run`."""
     is_same_path = os.path.realpath(run.get("path", "")) == os.path.realpath(path)
     return run.get("name") == name and is_same_path
 
@@ -353,8 +354,8 @@ def sample_indices(inputs, number):
 
 
 def read_test_examples(inputs, indices):
-    """Reads test examples by index; returns `(images, labels, file names)` of the examples with a
-    correct class."""
+    """Reads test examples by index; returns `(images, labels, file names)` of the readable examples
+    with a correct class, or another kind of target."""
     source = inputs.test
     if source.read is None:
         order = data.evaluation_order(source, inputs.batch_size)
@@ -370,7 +371,10 @@ def read_test_examples(inputs, indices):
         images, labels, weights = (np.asarray(part) for part in batch)
         bad_examples.update(step)
         start = step * inputs.batch_size
-        for row in np.flatnonzero((weights > 0) & (labels > 0).any(1)):
+        counted = weights > 0
+        if selected.target == "classes":
+            counted &= (labels > 0).any(1)
+        for row in np.flatnonzero(counted):
             if is_requested[start + row]:
                 index = int(order[start + row])
                 examples[index] = images[row], labels[row], inputs.test.short_name(index)
@@ -396,6 +400,16 @@ def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
             f"The model must have one output for each of {classes} classes; the evaluators of "
             "models of pixels are segmentation, segmentation_windows and depth. Received: "
             f"output_shape={shape}"
+        )
+
+
+def check_imagenet(model: keras.Model, inputs: data.InputPipeline | None = None) -> None:
+    """Raises a `ValueError` unless the model has one output for each of ImageNet's 1000 classes."""
+    check_not_masked(model)
+    if output_shape_of(model)[1:] != (1000,):
+        raise ValueError(
+            "The evaluator requires a classifier of ImageNet's 1000 classes, in their usual order. "
+            f"Received: output_shape={output_shape_of(model)}"
         )
 
 

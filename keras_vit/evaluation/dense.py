@@ -181,7 +181,9 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
     names = [str(name) for name in inputs.test.class_names]
     matrix = np.zeros((len(names),) * 2, np.int64)
     worst = []
+    number = 0
     for index, picture, outputs, target in predictions(model, inputs):
+        number += 1
         of_image = confusion(outputs, target, len(names))
         matrix += of_image
         score = scores_of(of_image)[0]["mean_iou"]
@@ -217,7 +219,7 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
     )
     items = [f"{inputs.test.name_of(index)}: mean IoU {score:.4f}" for score, index, _ in worst]
     facts = f"mean IoU {scores['mean_iou']:.4f}, pixel accuracy {scores['pixel_accuracy']:.4f}"
-    return page.save(f"{inputs.test.num_examples} images, {facts}", items, table)
+    return page.save(f"{number} images, {facts}", items, table)
 
 
 def _draw_ious(path, ious, names):

@@ -16,8 +16,7 @@ import numpy as np
 from keras_vit import data, files
 from keras_vit.data.examples import decode_pixels
 from keras_vit.data.sources.text_files import lines_of
-from keras_vit.evaluation.collecting import collect, load_inputs, outputs_of
-from keras_vit.models.any_model import check_not_masked, output_shape_of
+from keras_vit.evaluation.collecting import check_imagenet, collect, load_inputs, outputs_of
 
 METRICS = ("accuracy", "top5_accuracy", "mapped_accuracy", "mapped_top5_accuracy")
 _BORDER = 2  # pixels to remove on each side, because the images have a thin red border
@@ -92,20 +91,10 @@ def _read(path, name):
     return content
 
 
-def check(model, inputs):
-    """Raises a `ValueError` unless the model has one output for each of ImageNet's classes."""
-    check_not_masked(model)
-    if output_shape_of(model)[1:] != (1000,):
-        raise ValueError(
-            "ObjectNet requires a classifier of ImageNet's 1000 classes, in their usual order. "
-            f"Received: output_shape={output_shape_of(model)}"
-        )
-
-
 def objectnet(model, inputs, engine=None):
     """Computes top-1 and top-5 accuracy among all classes and, as "mapped", among the overlapping
     classes only."""
-    check(model, inputs)
+    check_imagenet(model)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
     return score(arrays["outputs"][counted], arrays["labels"][counted].argmax(1), inputs.groups)

@@ -11,6 +11,7 @@ from keras_vit.checkpoints import names, registry
 from keras_vit.export import messages
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.export.versions import MODEL
+from keras_vit.models.any_model import takes_any_size
 
 LABELS = "assets/labels.txt"
 # Arguments that the card omits or stores as `image_shape`.
@@ -22,8 +23,8 @@ _README = """\
 
 {description}.
 
-- {model[parameters]:,} parameters, {classes} classes, computes in {card[precision]} in the form for the device "{card[device]}"
-- images of {model[image_shape][0]} x {model[image_shape][1]} pixels
+- {architecture[parameters]:,} parameters, {classes} classes, computes in {card[precision]} in the form for the device "{card[device]}"
+- {images}
 - class names in `assets/labels.txt`, all other details in `assets.extra/model_card.json`
 
 Run the commands below in this folder.
@@ -103,7 +104,7 @@ def write_assets(folder, *, name, model, card, signatures, image_files):
     model.save(folder / MODEL)
     _write_warmup(folder / _WARMUP, name, signatures, image_files[:1])
     (folder / "README.md").write_text(
-        _readme(name, card, signatures, example, bool(predicts_of(model))), encoding="utf-8"
+        _readme(name, model, card, signatures, example), encoding="utf-8"
     )
 
 
@@ -147,7 +148,15 @@ def model_card(model, **details):
     }
 
 
-def _readme(name, card, signatures, example, predicts_pixels):
+def image_size_text(model):
+    """Returns a phrase with the size of the images that a model takes."""
+    height, width, _ = model.input_shape[1:]
+    if takes_any_size(model):  # one image is `(patches, values, channels)`
+        return f"images of any size, as up to {height} patches"
+    return f"images of {width} x {height} pixels"
+
+
+def _readme(name, model, card, signatures, example):
     lines = [
         f"- `{signature_name}`: `{signature.spec.name}`, {signature.spec.dtype.name} "
         f"({', '.join('B' if side is None else str(side) for side in signature.spec.shape)})"
@@ -155,11 +164,12 @@ def _readme(name, card, signatures, example, predicts_pixels):
     ]
     description = card["architecture"]["description"]
     takes_files = "serving_default" in signatures
-    predict = _PREDICT_PIXELS if predicts_pixels else _PREDICT
+    predict = _PREDICT_PIXELS if predicts_of(model) else _PREDICT
     return _README.format(
         name=name,
         card=card,
-        model=card["architecture"],
+        architecture=card["architecture"],
+        images=image_size_text(model),
         description=description[0].upper() + description[1:],
         classes=len(card["class_names"]),
         signatures="\n".join(lines),

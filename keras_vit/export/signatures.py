@@ -48,15 +48,17 @@ class ServedModel:
         )
 
     @functools.cached_property
-    def pixels(self):
-        """A function from images to what a dense model predicts for each pixel, `{name: tensor}`;
-        None for other models."""
-        make = dense_signatures.KINDS.get(dense_signatures.predicts_of(self.model))
-        return make and make(self)
+    def outputs(self):
+        """A function from images to `{name: tensor}`: what a dense model predicts for each pixel,
+        or the "probabilities" of other models."""
+        if predicts := dense_signatures.predicts_of(self.model):
+            return dense_signatures.KINDS[predicts](self)
+        compute = self.probabilities
+        return lambda images: {"probabilities": compute(images)}
 
     @functools.cached_property
     def features(self):
-        """A function from images to the head's input `(B, F)` and the patch tokens.
+        """A function from images to "representation", the head's input `(B, F)`, and "patches".
 
         The patch tokens are `(B, rows, columns, D)`, or `(B, N, D)` for images of any size.
         """
@@ -68,7 +70,8 @@ class ServedModel:
             patches = tokens[:, vit.num_prefix_tokens :]
             if not vit.has_padding:
                 patches = tf.reshape(patches, (-1, *vit.grid, vit.hidden_size))
-            return tf.cast(vit.pool(tokens), tf.float32), tf.cast(patches, tf.float32)
+            outputs = {"representation": vit.pool(tokens), "patches": patches}
+            return {name: tf.cast(output, tf.float32) for name, output in outputs.items()}
 
         return self.wrap(function)
 
@@ -106,30 +109,24 @@ def _of_files(served, compute):
 
 
 def _serving_default(served):
-    if served.pixels:
-        return _of_files(served, served.pixels)
-    compute = served.probabilities
+    compute = served.outputs
+    if dense_signatures.predicts_of(served.model):
+        return _of_files(served, compute)
 
     def function(images):
-        probabilities = compute(images)
-        top_classes, top_probabilities = served.top_classes(probabilities)
-        return {
-            "probabilities": probabilities,
-            "top_classes": top_classes,
-            "top_probabilities": top_probabilities,
-        }
+        outputs = compute(images)
+        top_classes, top_probabilities = served.top_classes(outputs["probabilities"])
+        return {**outputs, "top_classes": top_classes, "top_probabilities": top_probabilities}
 
     return _of_files(served, function)
 
 
 def _tensor(served):
-    # Access the shared functions before the graph is traced.
-    pixels = served.pixels
-    probabilities = None if pixels else served.probabilities
+    compute = served.outputs
 
     def function(images):
         images = tf.debugging.check_numerics(images, "pixels must be finite")
-        outputs = pixels(images) if pixels else {"probabilities": probabilities(images)}
+        outputs = compute(images)
         # Check the outputs too, because finite but huge pixels overflow inside the model.
         return {name: _checked_output(output) for name, output in outputs.items()}
 
@@ -170,10 +167,7 @@ def _classify(served):
 
 
 def _features(served):
-    compute = served.features
-    return _of_files(
-        served, lambda images: dict(zip(("representation", "patches"), compute(images)))
-    )
+    return _of_files(served, served.features)
 
 
 def _attention(served):

@@ -140,6 +140,7 @@ def test_class_names_flag_sets_the_class_names(convert, cli, tmp_path):
         ("timm_token.safetensors", "x.npz", [], "`num_heads` is required"),
         ("vit_token.ckpt.npz", "nowhere/x.keras", [], "cannot be written"),
         ("vit_token.ckpt.npz", "x.npz", ["--grid=4"], "--grid must be 2 positive integers"),
+        ("vit_token.ckpt.npz", "x.npz", ["--tolerance=1"], "--tolerance requires --verify"),
     ],
 )
 def test_rejects_bad_arguments(source, target, flags, message, cli, tmp_path):

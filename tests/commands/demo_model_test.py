@@ -11,7 +11,7 @@ from keras_vit.commands import demo, image_files, shared_flags
 from keras_vit.data import Options
 from keras_vit.export.decoding import Decoder
 
-from ..shared import TWO_LAYERS, images_for, randomize
+from ..shared import SIZES, TWO_LAYERS, images_for, randomize
 from .conftest import random_pixels
 
 NAMES = ["cat", "dog", "<b>"]
@@ -30,7 +30,7 @@ def _values(demo_model, image):
 
 
 @pytest.mark.parametrize(
-    ("changes", "facts"),
+    ("changes", "description"),
     [
         ({}, "images of 24 x 16 pixels; 2 layers of 2 heads, 2 x 3 patches"),
         ({"classifier": "map"}, "2 x 3 patches"),
@@ -38,10 +38,10 @@ def _values(demo_model, image):
     ],
     ids=["token", "map", "hybrid"],
 )
-def test_predictions_and_attention_match_the_model(changes, facts):
+def test_predictions_and_attention_match_the_model(changes, description):
     model = _vit(**changes)
     demo_model = demo.DemoModel(model, {}, "mine")
-    assert facts in demo_model.facts
+    assert description in demo_model.description
     inputs = images_for(model, 1)
     np.testing.assert_allclose(
         _values(demo_model, inputs[0]), tf.nn.softmax(model(inputs))[0], atol=1e-6
@@ -93,7 +93,7 @@ def test_demo_handles_models_without_attention_or_classes():
     resnet = keras_vit.BiTResNet(depth=26, input_shape=(32, 32, 3), classes=3)
     demo_model = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
     assert not demo_model.layers
-    assert "no attention maps to show" in demo_model.facts
+    assert "no attention maps to show" in demo_model.description
     probabilities = _values(demo_model, np.ones((32, 32, 3), "float32"))
     np.testing.assert_allclose(sum(probabilities), 1, atol=1e-5)
     with pytest.raises(ValueError, match="must be 3 names .*Received: 2 names"):
@@ -102,6 +102,16 @@ def test_demo_handles_models_without_attention_or_classes():
         demo.DemoModel(keras.Model(resnet.input, resnet.layers[1].output), {}, "features")
     with pytest.raises(ValueError, match="The model has no classes"):
         demo.DemoModel(_vit(include_top=False), {}, "backbone")
+
+
+def test_demo_describes_models_for_images_of_any_size():
+    sizes = {**SIZES, "input_shape": (16, 16, 3), "classes": 3}
+    model = keras_vit.NaFlexVisionTransformer(**sizes, max_patches=16)
+    demo_model = demo.DemoModel(model, {}, "naflex")
+    assert "; images of any size, as up to 16 patches; the model has no" in demo_model.description
+    content = tf.io.encode_png(random_pixels(20, 30, 3)).numpy()
+    image, _ = demo_model.reader.read("a.png", content)
+    np.testing.assert_allclose(sum(_values(demo_model, image)), 1, atol=1e-5)
 
 
 def test_images_may_be_as_large_as_in_training(monkeypatch):
@@ -117,6 +127,12 @@ def test_images_may_be_as_large_as_in_training(monkeypatch):
     with pytest.raises(ValueError, match="0.0005 megapixels"):
         small.reader.read("a.png", content)
     assert limits == [Options.max_megapixels, 0.0005]
+    decoders = []
+    monkeypatch.setattr(
+        image_files, "Decoder", lambda *a: decoders.append(Decoder(*a)) or decoders[-1]
+    )
+    image_files.reader_of(model)
+    assert decoders[0].max_megapixels == Options.max_megapixels
 
 
 @pytest.fixture(scope="module")

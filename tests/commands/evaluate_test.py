@@ -72,6 +72,9 @@ def test_inspect_skips_damaged_files(inspect_flags, tmp_path, monkeypatch, capsy
     assert sorted(names) == ["0.png", "2.png", "3.png"]
     assert images.shape == (3, 8, 8, 3)
     assert "1.png cannot be read: it is not an image" in capsys.readouterr().err
+    details = {"recipe": {"data": {"max_megapixels": 1e-5}}}
+    with pytest.raises(ValueError, match="At least one image must be readable"):
+        inspect_model.read_images(keras_vit.VisionTransformer(**MODEL), details, 10)
 
 
 @pytest.mark.parametrize("flags", [{"data": "digits"}, {"data": "./digits", "data_path": "."}])
@@ -165,7 +168,10 @@ def test_other_names_of_classes_are_logged(caplog):
 @pytest.mark.parametrize(
     ("command", "flags", "message"),
     [
-        ("evaluate", ["--data=digits", "--evals=top1:digits"], "--data does not apply"),
+        ("evaluate", ["--data=digits", "--evals=top1:digits"], "--data_path do not apply"),
+        ("evaluate", ["--data_path=.", "--evals=top1:digits"], "--data_path do not apply"),
+        ("evaluate", ["--templates=a {}"], "--tokenizer need --classes"),
+        ("evaluate", ["--tokenizer=a"], "--tokenizer need --classes"),
         ("evaluate", [], "needs a dataset, as in top1:digits"),
         ("evaluate", ["--evals="], "at least one evaluator"),
         ("evaluate", ["--model="], "either --model, or at least one of --variant"),

@@ -6,9 +6,11 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl.testing import flagsaver
 
 import keras_vit
 from keras_vit import evaluation, export
+from keras_vit.commands import export_model
 
 from ..shared import FAMILY_FILES, SIZES, copy_model_folder, randomize, read_arrays
 from .conftest import error_line, random_pixels, write_image
@@ -125,6 +127,19 @@ def test_auto_format_writes_a_single_export(workdir, photos, run, tmp_path):
     assert str(written) in done.stdout.splitlines()[-1] or written.name == "best"
 
 
+@pytest.mark.usefixtures("removed_flags")
+def test_auto_format_may_add_a_version_to_a_folder(tmp_path):
+    export_model.define_flags()
+    for name in ("auto", "litert"):
+        with flagsaver.flagsaver():
+            export_model.FLAGS(["export", f"--output={tmp_path}", f"--format={name}"])
+            if name == "auto":
+                export_model.check_flags()
+                continue
+            with pytest.raises(ValueError, match="must be a file, not a folder"):
+                export_model.check_flags()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -143,6 +158,7 @@ def test_auto_format_writes_a_single_export(workdir, photos, run, tmp_path):
             "Received: --name, --precision with --format=auto$",
         ),
         ([], "--output is required"),
+        (["--output=TMP/a", "--model=", "--variant=ViT_B16"], "--variant requires --weights"),
         (["--output=TMP", "--model=", "--variant=ViT_B17", "--weights=x"], "variant='ViT_B17'"),
         (["--output=WORKDIR/export", "--version=1"], "never overwritten"),
     ],

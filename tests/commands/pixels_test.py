@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 import keras_vit
 from keras_vit.commands import demo_pixels, pixels
@@ -72,6 +73,19 @@ def test_depths_are_written(folder, tmp_path):
     expected = predict_pixels(model, image, keras_vit.preprocessing_of(model))[..., 0]
     np.testing.assert_array_equal(np.load(tmp_path / "out/depths/a.npy"), expected)
     assert read_png(tmp_path / "out/pictures/a.png").shape == (*image.shape[:2], 1)
+
+
+def test_pixels_are_read_as_the_export_was_served(tmp_path):
+    """An export may differ from its model in the EXIF orientation and the rounding."""
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be rotated by 90 degrees
+    Image.fromarray(random_pixels(20, 13, 3)).save(tmp_path / "a.jpg", exif=exif)
+    model = segmenter()
+    for details, shape in (({}, (20, 13)), ({"exif": True}, (13, 20))):
+        pixels.write_pixels(model, details, [tmp_path / "a.jpg"], tmp_path / "out")
+        assert read_png(tmp_path / "out/masks/a.png").shape[:2] == shape
+        picture, _ = demo_pixels.PixelModel(model, details, "m").annotations(tmp_path / "a.jpg")
+        assert picture.shape[:2] == shape
 
 
 def test_two_images_of_one_name_are_refused(folder, tmp_path):

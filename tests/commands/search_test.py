@@ -74,6 +74,30 @@ def test_only_new_and_changed_files_are_embedded(searched, photos):
     assert searched(1, "white")[1][0] == "4 images, 4 of them new"  # another model
 
 
+@pytest.mark.parametrize("length", [0, 500])
+def test_a_damaged_cache_is_replaced(length, searched, tmp_path):
+    lines = searched(0, "white")[1]
+    cache = tmp_path / "found.png.npz"
+    content = cache.read_bytes()
+    cache.write_bytes(content[:length])
+    assert searched(0, "white")[1] == lines
+    assert cache.read_bytes() == content
+
+
+def test_links_to_missing_files_are_skipped(searched, photos, capsys):
+    (photos / "missing.png").symlink_to("nowhere.png")
+    with pytest.raises(SystemExit, match="1"):
+        searched(0, "white")
+    captured = capsys.readouterr()
+    assert captured.out.startswith("3 images, 3 of them new\n")
+    assert "1 of 4 files cannot be read" in captured.err
+
+
+def test_rejects_an_output_that_is_no_picture(searched):
+    with pytest.raises(ValueError, match="such as .png or .pdf.*found.txt"):
+        searched(0, "white", output="found.txt")
+
+
 def test_every_row_of_a_batch_is_an_image(photos):
     """NaFlex models refuse rows of zeros."""
     (photos / "damaged.png").write_bytes(b"damaged")

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_vit import data, files
 from keras_vit.evaluation import report
@@ -61,3 +62,20 @@ def test_selected_examples_keep_their_order(kind, expected_sample):
     # The brightest channel of an image is the number of its class.
     assert images.mean((1, 2)).argmax(1).tolist() == expected
     assert sorted(sample_indices(inputs, 4)) == expected_sample
+
+
+@pytest.mark.parametrize("kind", ["masks", "none"])
+def test_examples_without_classes_are_read(kind):
+    """Batches are as large as masks are wide, so that their axes could be confused."""
+    masks = np.zeros((20, 8, 8), "int32")
+
+    def read(index):
+        return {"image": tf.constant(pixels)[index], "mask": tf.constant(masks)[index]}
+
+    inputs = color_inputs(test=20)
+    pixels = np.stack([example["image"] for example in read_all(inputs.test)])
+    names = ("a", "b") if kind == "masks" else ()
+    test = dataclasses.replace(inputs.test, read=read, labels=None, class_names=names, target=kind)
+    inputs = dataclasses.replace(inputs, train=test, test=test, batch_size=8, target=kind)
+    found, _, _ = read_test_examples(inputs, [17, 3])
+    np.testing.assert_allclose(found, pixels[[17, 3]] / 127.5 - 1, atol=1e-6)

@@ -137,6 +137,7 @@ def test_reused_functions_use_the_current_weights():
         ("top1,knn", "write --config.evals="),
         ("top1", "needs a dataset, as in top1:digits"),
         ("knn:nothing@/data", "a local copy as knn:nothing@FOLDER"),
+        ("top1:@photos", "as in top1:folder@photos"),
         ("real:real.json@nowhere", "`path` must be an existing folder"),
     ],
 )

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -10,7 +11,13 @@ from keras_vit import evaluation
 from keras_vit.evaluation import accuracy
 
 from ..data.helpers import png
-from .colors import COLORS, color_inputs, mean_color_model
+from .colors import COLORS, color_inputs, mean_color_model, small_vit
+
+
+def imagenet_model():
+    """Returns `mean_color_model` with zero as the logits of ImageNet's other classes."""
+    colors = mean_color_model()
+    return keras.Model(colors.input, keras.ops.pad(colors.output, ((0, 0), (0, 997))))
 
 
 def test_real_accepts_any_label_and_skips_unlabeled_images(tmp_path):
@@ -34,11 +41,20 @@ def test_real_accepts_any_label_and_skips_unlabeled_images(tmp_path):
 
     test = dataclasses.replace(inputs.test, name_of=name_of)
     inputs = dataclasses.replace(inputs, test=test)
-    metrics = accuracy.real_from_file(mean_color_model(), inputs, path=str(path))
+    metrics = accuracy.real_from_file(imagenet_model(), inputs, path=str(path))
     assert metrics == {"accuracy": pytest.approx(2 / 3)}
     path.write_text(json.dumps(labels[:2]))
     with pytest.raises(ValueError, match="to 00000002, in the order"):
-        accuracy.real_from_file(mean_color_model(), inputs, path=str(path))
+        accuracy.real_from_file(imagenet_model(), inputs, path=str(path))
+
+
+def test_real_rejects_models_without_imagenet_classes(tmp_path):
+    """Labels below 1000 are also outputs of ImageNet-21k's classes and of features."""
+    path = tmp_path / "real.json"
+    path.write_text("[[0], [1]]")
+    for model in (small_vit(classes=21_843), small_vit(include_top=False, hidden_size=1024)):
+        with pytest.raises(ValueError, match="1000 classes, in their usual order"):
+            accuracy.check_real_labels(model, color_inputs(), str(path))
 
 
 @pytest.fixture
@@ -61,13 +77,13 @@ def images(tmp_path):
 @pytest.mark.full
 def test_real_reads_a_folder_of_images(images):
     _, name = images
-    assert evaluation.evaluate(mean_color_model(), [name]) == {f"{name}/accuracy": 0.5}
+    assert evaluation.evaluate(imagenet_model(), [name]) == {f"{name}/accuracy": 0.5}
 
 
 @pytest.mark.full
 def test_real_rejects_nan_outputs(images):
     _, name = images
-    model = mean_color_model()
+    model = imagenet_model()
     model.get_layer("head").bias.assign(np.full(3, np.nan))
     with pytest.raises(ValueError, match="must be finite"):
         evaluation.evaluate(model, [name])
@@ -76,9 +92,10 @@ def test_real_rejects_nan_outputs(images):
 @pytest.mark.full
 def test_real_rejects_bad_files_of_labels(images):
     path, name = images
-    path.write_text("[[0], [3]]")
-    with pytest.raises(ValueError, match=r"integers in \[0, 3\)"):
-        evaluation.evaluate(mean_color_model(), [name])
+    for labels in ("[[0], [1000]]", "[[0], [[1]]]", '[["0"], []]'):
+        path.write_text(labels)
+        with pytest.raises(ValueError, match=r"integers in \[0, 1000\)"):
+            evaluation.evaluate(imagenet_model(), [name])
     path.unlink()
     with pytest.raises(ValueError, match="The file must exist"):
-        evaluation.evaluate(mean_color_model(), [name])
+        evaluation.evaluate(imagenet_model(), [name])

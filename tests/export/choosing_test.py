@@ -1,9 +1,11 @@
 """Tests of the choice between export formats."""
 
 import dataclasses
+import functools
 import importlib.util
 
 import pytest
+import tensorflow as tf
 
 from keras_vit.export import choosing
 from keras_vit.export.comparison import ExportReport, example_images
@@ -56,11 +58,18 @@ def test_chooses_fastest_accurate_format(calibrated, int8, bfloat16, chosen, rea
     assert reason in explanation
 
 
-def test_failed_conversion_is_skipped(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("part", "error"),
+    [
+        ("convert", RuntimeError),
+        ("runner", functools.partial(tf.errors.UnimplementedError, None, None)),
+    ],
+)
+def test_failed_format_is_skipped(part, error, tmp_path, monkeypatch):
     def fail(*_):
-        raise RuntimeError("an unknown operation")
+        raise error("an unknown operation")
 
-    failing = dataclasses.replace(choosing.FORMATS["litert"], convert=fail)
+    failing = dataclasses.replace(choosing.FORMATS["litert"], **{part: fail})
     monkeypatch.setitem(choosing.FORMATS, "litert", failing)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     lines = []

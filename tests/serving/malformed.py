@@ -117,8 +117,12 @@ def _with(value):
     return images
 
 
-# Inputs of the signature `tensor`. The response to each must be an error or the model's output.
-ARRAYS = {
+# Unusual inputs of the signature `tensor`. The response must be the model's output.
+ODD_ARRAYS = {
+    "with values from 0 to 255": np.round(127.5 + 127.5 * _images(1, *SIZE, 3)),
+}
+
+BAD_ARRAYS = {
     "a scalar": np.float32(0.5),
     "of rank 1": _images(3),
     "without a batch axis": _images(*SIZE, 3),
@@ -132,7 +136,6 @@ ARRAYS = {
     "without rows": _images(2, 0, 64, 3),
     "with a NaN": _with(np.nan),
     "with an infinite pixel": _with(np.inf),
-    "with values from 0 to 255": np.round(127.5 + 127.5 * _images(1, *SIZE, 3)),
     "of bool": np.ones((1, *SIZE, 3), "bool"),
     "of strings": np.full((1, *SIZE, 3), "0.5"),
 }

@@ -1,10 +1,13 @@
 """Tests of `keras-vit query` over REST and gRPC."""
 
 import threading
+import types
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
+
+from keras_vit.commands import query as query_command
 
 from ..shared import ROOT
 from . import malformed
@@ -56,6 +59,15 @@ def test_sends_arrays_to_tensor_signature(query, rest_port, served, tmp_path):
         f"image {i}: class {scores.argmax()} {100 * scores.max():.1f} %"
         for i, scores in enumerate(served.expected)
     ]
+
+
+def test_array_must_be_one_batch_of_images(tmp_path, monkeypatch):
+    np.save(tmp_path / "scalar.npy", np.float32(1))
+    np.savez(tmp_path / "arrays.npz", images=np.zeros((1, 8, 8, 3), "float32"))
+    monkeypatch.setattr(query_command, "FLAGS", types.SimpleNamespace(signature="tensor"))
+    for name in ("scalar.npy", "arrays.npz"):
+        with pytest.raises(ValueError, match="one float32 .npy file"):
+            query_command.read_inputs([str(tmp_path / name)])
 
 
 def assert_error(done, message):

@@ -26,6 +26,8 @@ def build():
     """Builds the server unless it is cached, and returns the path of the program."""
     compiler = shutil.which("g++")
     tensorflow = importlib.util.find_spec("tensorflow").submodule_search_locations[0]
+    # -w turns off the warnings about TensorFlow's headers. --no-as-needed links the libraries that
+    # register the kernels, although the program does not name them.
     flags = [
         "-std=c++17",
         "-O2",
@@ -47,9 +49,7 @@ def build():
         with files.atomic_path(program) as part:
             done = subprocess.run([compiler, *flags, "-o", part], capture_output=True, text=True)
             if done.returncode:
-                raise ValueError(
-                    f"the server could not be built: {' '.join(done.stderr.split())[:500]}"
-                )
+                raise RuntimeError(f"the server could not be built:\n{done.stderr}")
     return program
 
 
@@ -64,7 +64,8 @@ def _fingerprint(compiler, flags):
 
 
 def _tensorflow_version():
-    """Returns the name and version of the package that contains TensorFlow."""
+    """Returns the name and version of the package that contains TensorFlow, or "" if it was not
+    installed as a package."""
     for name in importlib.metadata.packages_distributions()["tensorflow"]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{name} {importlib.metadata.version(name)}"
@@ -100,13 +101,15 @@ class RestServer:
             command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment
         )
         first_line = self._process.stdout.readline()
-        if not first_line:
+        started = re.search(r"(\d+) warm-up requests, port (\d+)", first_line)
+        if not started:
+            # After an error in `__enter__`, `with` does not call `__exit__`.
+            self._process.terminate()
             self._process.wait()
             self._log.seek(0)
-            last_error = self._log.read().strip().rpartition("\n")[2]
+            errors = self._log.read()
             self.__exit__()
-            raise ValueError(f"the server did not start: {last_error or 'it printed nothing'}")
-        started = re.search(r"(\d+) warm-up requests, port (\d+)", first_line)
+            raise RuntimeError(f"the server did not start: {first_line}{errors}")
         self.warm_up_requests = int(started[1])
         self.port = int(started[2])
         return self

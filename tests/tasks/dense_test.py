@@ -261,9 +261,17 @@ def test_segmentation_evaluators_and_report(tmp_path):
         assert results[f"{name}/mean_iou"] == results[f"{name}/pixel_accuracy"] == 1
         assert results[f"{name}/iou/bright"] == 1
     page = evaluation.REPORTS["masks"](model, inputs, tmp_path)
-    assert "mean IoU 1.0000" in page.read_text()
+    assert "5 images, mean IoU 1.0000" in page.read_text()
     figures = {path.name for path in tmp_path.glob("*.png")}
     assert figures == {"iou.png", "confusion.png", "worst.png"}
+
+    def read(index):
+        example = inputs.test.read(index)
+        return {**example, "mask": ops.where(index == 0, 255, example["mask"])}
+
+    test = dataclasses.replace(inputs.test, read=read)
+    page = evaluation.REPORTS["masks"](model, dataclasses.replace(inputs, test=test), tmp_path)
+    assert "4 images, mean IoU 1.0000" in page.read_text()  # one has no known pixels
     with pytest.raises(ValueError, match="evaluators of models of pixels"):
         evaluation.evaluate(model, ["top1"], inputs)
     with pytest.raises(ValueError, match="Segmentation needs data with masks"):

@@ -1,6 +1,7 @@
 """Tests of the data pipeline, training, evaluation and exports of NaFlex models."""
 
 import importlib.util
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -129,6 +130,8 @@ def test_only_saved_models_are_exported(folder, pictures, tmp_path):
     randomize_head(classifier)
     signatures = ("serving_default", "tensor", "features")
     version = export.saved_model(classifier, tmp_path, signatures=signatures)
+    readme = Path(version, "README.md").read_text()
+    assert "\n- images of any size, as up to 16 patches\n" in readme
     served = tf.saved_model.load(version).signatures
     images = pictures[:4]
     files = tf.constant([tf.io.encode_png(image).numpy() for image in images])
