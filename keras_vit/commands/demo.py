@@ -129,10 +129,8 @@ class DemoModel:
     def attention(self, image, patch=None, layer=-1, head=None):
         """Returns two attention maps `(rows, columns)` of an image; see
         `keras_vit.inspection.token_attention`."""
-        rollout, attention = inspection.token_attention(
-            self._model, image[None], patch, layer, head
-        )
-        return rollout[0], attention[0]
+        maps = inspection.token_attention(self._model, image[None], patch, layer, head)
+        return [attention[0] for attention in maps]
 
 
 def build_page(model, gradio):

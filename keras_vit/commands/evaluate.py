@@ -86,7 +86,8 @@ def main():
         print("\n".join(table))
         if FLAGS.pages:
             write_report = evaluation.REPORTS[inputs.target]
-            print(f"wrote {write_report(model, inputs, output, title, data, table)}")
+            page = write_report(model, inputs, output, f"{title} on {data}", table)
+            print(f"wrote {page}")
     print(f"wrote {output / 'results.json'}")
 
 

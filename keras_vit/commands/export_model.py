@@ -27,7 +27,6 @@ from keras_vit.commands.image_files import Classifier, find_images
 from keras_vit.export import choosing, comparison, devices
 from keras_vit.export.dense_signatures import predicts_of
 
-FORMATS = tuple(name for name in choosing.CANDIDATES if not name.startswith("saved_model"))
 # Flags for a SavedModel only.
 SERVING = (
     "version",
@@ -51,7 +50,10 @@ def define_flags():
         "output", "", "Folder for the versions of a SavedModel, or file to write in another format."
     )
     flags.DEFINE_enum(
-        "format", "saved_model", ["saved_model", *FORMATS, "auto"], "Format to write; see above."
+        "format",
+        "saved_model",
+        ["saved_model", *choosing.FILE_FORMATS, "auto"],
+        "Format to write; see above.",
     )
     text = (
         f"Folder of images; up to {MOST_IMAGES} are used to calibrate onnx_int8 and to compare "

@@ -127,8 +127,8 @@ def run_data(details):
 def check_data_name(name):
     """Raises a `ValueError` unless `name` is empty or names a dataset, such as "cifar10" or
     "tfds:mnist"."""
-    if name and name.partition(":")[0] not in data.dataset_names():
-        known = data.dataset_names()
+    known = data.dataset_names()
+    if name and name.partition(":")[0] not in known:
         advice = did_you_mean(name, known) or f" The datasets are {', '.join(known)}:NAME."
         raise ValueError(
             "No such folder or dataset exists. --data takes a folder with subfolders for classes, "

@@ -174,7 +174,7 @@ def check_depth(model, inputs):
         )
 
 
-def write_report(model, inputs, output, title="model", data_title="", table=()):
+def write_report(model, inputs, output, title="model", table=()):
     """Writes a report on segmentation to the folder `output`: the IoU of each class, the confusion
     matrix and the worst images; returns the path of its `index.html`."""
     check_masks(model, inputs)
@@ -190,7 +190,7 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
         worst.append((score, index, (picture, target, outputs.argmax(-1))))
         worst = sorted(worst, key=lambda row: row[:2])[:_SHOWN]
     scores, ious = scores_of(matrix)
-    page = Page(output, f"{title} on {data_title}" if data_title else title)
+    page = Page(output, title)
     page.draw(
         "iou.png",
         "Intersection over union",

@@ -57,8 +57,9 @@ def load(model, name, path, splits=(), max_bad_share=0.01, **_):
             "eval_crop": "resize_small_crop",
             "resize_size": round(options["image_size"] * _RESIZE),
         }
-    arguments = (options, whole.batch_size, whole.seed, max_bad_share)
-    return ObjectNet(source, source, *arguments, groups=groups)
+    return ObjectNet(
+        source, source, options, whole.batch_size, whole.seed, max_bad_share, groups=groups
+    )
 
 
 def read_groups(path):

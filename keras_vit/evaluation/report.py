@@ -7,7 +7,7 @@ from keras_vit.evaluation.collecting import read_test_examples
 from keras_vit.plots import Page, to_pictures
 
 
-def write_report(model, inputs, output, title="model", data_title="", table=()):
+def write_report(model, inputs, output, title="model", table=()):
     """Writes a report on the test split to the folder `output`; returns the path of its
     `index.html`."""
     names = inputs.test.class_names
@@ -20,7 +20,7 @@ def write_report(model, inputs, output, title="model", data_title="", table=()):
     # Sort the mistakes by the probability of the true class.
     order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")
     order = order[predicted[order] != labels[order]][:32]
-    page = Page(output, f"{title} on {data_title}" if data_title else title)
+    page = Page(output, title)
     page.draw(
         "calibration.png",
         "Calibration",

@@ -20,12 +20,9 @@ from keras_vit.terminal import first_line
 
 FORMATS = {"litert": LITERT, "onnx": ONNX}
 """The formats of files by name, a value of `--format`; with the ending `_int8`, in 8 bits."""
+FILE_FORMATS = tuple(name + ending for name in FORMATS for ending in ("", "_int8"))
 # Names of formats: values of `--format`, followed by the precision unless it is float32.
-CANDIDATES = (
-    "saved_model",
-    "saved_model bfloat16",
-    *(name + ending for name in FORMATS for ending in ("", "_int8")),
-)
+CANDIDATES = ("saved_model", "saved_model bfloat16", *FILE_FORMATS)
 # The minimum share of images for which bfloat16 and int8 must predict the model's class.
 SAME_CLASS = 0.99
 _BATCH = 8  # maximum number of images in a timed batch

@@ -111,10 +111,11 @@ def compare(path, size_bytes, model, reference, outputs):
     """Returns the `ExportReport` for a conversion's outputs, or raises a `ValueError` if they are
     invalid."""
     expected = reference.outputs
-    if outputs.shape != expected.shape or not np.isfinite(outputs).all():
+    finite = bool(np.isfinite(outputs).all())
+    if outputs.shape != expected.shape or not finite:
         raise ValueError(
             f"The converted model must return finite logits of shape {expected.shape}. "
-            f"Received: shape={outputs.shape}, finite={bool(np.isfinite(outputs).all())}"
+            f"Received: shape={outputs.shape}, finite={finite}"
         )
     same_class = np.mean(outputs.argmax(-1) == expected.argmax(-1))
     norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)

@@ -65,9 +65,8 @@ def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence
     except ValueError:
         return False
     details = (card["class_names"], card["activation"])
-    if details != (list(class_names), logits_activation_of(model)):
-        return False
-    return card.get("weights_sha256") == weights_digest(model)
+    has_details = details == (list(class_names), logits_activation_of(model))
+    return has_details and card.get("weights_sha256") == weights_digest(model)
 
 
 def newest_version(base_dir: str | os.PathLike) -> str | None:
