@@ -69,13 +69,14 @@ class MaskedPatchPrediction(Task):
         self.predicts = config.model.get("target", TARGETS[0])
         if self.predicts not in TARGETS:
             raise ValueError(
-                f"`target` must be one of {', '.join(TARGETS)}. Received: target={self.predicts!r}"
+                f"`config.model.target` must be one of {', '.join(TARGETS)}. Received: "
+                f"target={self.predicts!r}"
             )
         classifier = config.model.get("classifier", "token")
         if classifier not in ("token", "gap"):
             raise ValueError(
-                "`classifier` must be token, or gap to omit the class token. Received: "
-                f"classifier={classifier!r}"
+                "`config.model.classifier` must be token, or gap to omit the class token. "
+                f"Received: classifier={classifier!r}"
             )
         if not 0 < config.model.get("masking_rate", 0.5) <= 1:
             raise ValueError(
@@ -129,7 +130,7 @@ class MaskedPatchPrediction(Task):
             return sides[0] * sides[1] * channels
         if channels > 4:
             raise ValueError(
-                "`target` must be pixels for images with more than 4 channels. "
+                "`config.model.target` must be pixels for images with more than 4 channels. "
                 f"Received: target={self.predicts!r}, channels={channels}"
             )
         if self.predicts == "colors_4x4" and (sides[0] % 4 or sides[1] % 4):

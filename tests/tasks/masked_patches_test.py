@@ -222,8 +222,8 @@ def test_model_of_masked_patches_is_no_classifier():
 @pytest.mark.parametrize(
     ("model", "shape", "message"),
     [
-        ({"target": "hue"}, None, "`target` must be one of"),
-        ({"classifier": "map"}, None, "`classifier` must be token, or gap"),
+        ({"target": "hue"}, None, "model.target` must be one of"),
+        ({"classifier": "map"}, None, "model.classifier` must be token, or gap"),
         ({"target": "colors_4x4", "patch_size": 2}, (16, 20, 3), "must be a multiple of 4"),
         ({}, (16, 20, 5), "more than 4 channels"),
         ({"masking_rate": 0.0}, None, "masking_rate` must be in"),
@@ -238,6 +238,16 @@ def test_rejects_other_architectures():
     config = recipes.defaults(task="masked_patches", architecture="AxialVisionTransformer")
     with pytest.raises(ValueError, match="must be VisionTransformer"):
         tasks.get(ConfigDict(config))
+
+
+def test_rejects_unknown_fields_and_images_of_any_size():
+    config = task_of().config
+    batches = inputs(preprocessing=Preprocessing(resize="naflex"))
+    with pytest.raises(ValueError, match="VisionTransformer takes images of one size"):
+        tasks.get(config).build_model(batches)
+    config.model = {**config.model.to_dict(), "depth": 0}
+    with pytest.raises(ValueError, match="does not have. Received: depth"):
+        tasks.get(config)
 
 
 @pytest.mark.full
