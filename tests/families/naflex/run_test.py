@@ -46,7 +46,7 @@ def run_config(photos, weights="", **fields):
 
 
 def get_inputs(config):
-    return data.from_config(config.data, batch_size=6, seed=0)
+    return data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
 
 
 @pytest.mark.one_backend
@@ -100,8 +100,6 @@ def test_config_file_sets_max_patches():
 @pytest.mark.one_backend
 def test_model_requires_naflex_batches(photos):
     config = run_config(photos, max_patches=0, image_size=32)
-    config.architecture = "NaFlexVisionTransformer"
-    config.model.update(max_patches=16)
     with pytest.raises(ValueError, match="max_patches=256"):
         tasks.get(config).build_model(get_inputs(config))
 
@@ -123,7 +121,7 @@ def test_classifier_trains_and_evaluates(folder, photos, tmp_path):
 
 @tensorflow_only
 @pytest.mark.full
-def test_only_saved_models_are_exported(folder, pictures, tmp_path):
+def test_saved_model_agrees_with_the_model(folder, pictures, tmp_path):
     import tensorflow as tf
 
     classifier = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=4)
@@ -143,6 +141,11 @@ def test_only_saved_models_are_exported(folder, pictures, tmp_path):
     np.testing.assert_allclose(from_batch, expected, atol=1e-5)
     assert served["features"](image_bytes=files)["patches"].shape == (4, 16, 24)
 
+
+@tensorflow_only
+@pytest.mark.full
+def test_other_formats_and_attention_are_refused(folder, tmp_path):
+    classifier = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=4)
     for write, file in ((export.litert, "model.tflite"), (export.onnx, "model.onnx")):
         with pytest.raises(ValueError, match="only be exported as a SavedModel"):
             write(classifier, tmp_path / file)
