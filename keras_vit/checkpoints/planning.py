@@ -67,9 +67,10 @@ class LoadPlan:
         self.unknown_kind = checkpoint.unknown_kind
         position_resampling = model.arguments.get("position_resampling", "zoom")
         self.rule = self.facts.position_resampling or position_resampling
-        resizes_patches = options.resize_patches or position_resampling == "bilinear_antialias"
         self.first_kernel = names.first_kernel(self.shapes)
-        self.resizes_patches = resizes_patches and self.first_kernel == names.EMBEDDING
+        self.resizes_patches = self.first_kernel == names.EMBEDDING and (
+            options.resize_patches or position_resampling == "bilinear_antialias"
+        )
         self.assignments = {}
         self.report = LoadReport(model.name, str(source))
         # The family and arguments of the model ("ours") and of the file ("theirs").

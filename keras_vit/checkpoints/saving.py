@@ -84,12 +84,19 @@ def save(
         log.warning(
             "The saved model will return logits, without classifier_activation=%r", activation
         )
-    dialect = next(dialect for dialect in registry.dialects() if _writes(dialect, arrays))
     with files.explained_errors(
         "The checkpoint cannot be written", "Choose another path.", f"path={path!r}"
     ):
         if format != "vit_jax":
             return write_folder(model, path, format, arrays, class_names, _logits_activation(model))
+        # The dialect of the .npz files of these models
+        dialect = next(
+            dialect
+            for dialect in registry.dialects()
+            if dialect.layout == "keras"
+            and dialect.fits is None
+            and dialect.marks(map(dialect.name_in_file, arrays))
+        )
         shape_in_file = dialect.shape_in_file or (lambda name, array: array)
         arrays = {
             dialect.name_in_file(name): shape_in_file(name, array)
@@ -130,15 +137,6 @@ def _with_class_rows(arrays, model):
         return arrays
     rows = np.zeros((1, names.count_class_tokens(arrays), positions.shape[2]), np.float32)
     return {**arrays, names.POSITIONS: np.concatenate([rows, positions], axis=1)}
-
-
-def _writes(dialect, canonical_names):
-    """Returns whether an .npz file of a model with these weights has this dialect."""
-    return (
-        dialect.layout == "keras"
-        and dialect.fits is None
-        and dialect.marks(map(dialect.name_in_file, canonical_names))
-    )
 
 
 def _arguments_of(model):

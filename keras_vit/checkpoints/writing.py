@@ -122,9 +122,9 @@ def _write_in_dialect(dialect, model, path, arguments, arrays, labels):
         _write_json({**folder.config, **labels}, part, "config.json")
         if dialect.name == "huggingface":
             _write_json(write_preprocessor(model), part, "preprocessor_config.json")
-        argument = _difference(arguments, part)
-        if argument is not None:
-            return 0, f"the closest format does not support {argument}={arguments.get(argument)!r}"
+        reason = _difference(arguments, part)
+        if reason:
+            return 0, reason
         for name in os.listdir(part):
             os.replace(os.path.join(part, name), os.path.join(path, name))
     return None
@@ -177,11 +177,14 @@ def _comparable(arguments, name):
 
 
 def _difference(arguments, folder):
-    """Returns the first argument that a reader of the folder would infer incorrectly, or None.
+    """Returns why a reader of the folder would not build the same model, or "".
 
     Another epsilon is accepted and logged if both are tiny.
     """
-    _, read = inference.find_arguments(folder)
+    try:
+        _, read = inference.find_arguments(folder)
+    except ValueError as error:  # ends in the temporary path of the folder
+        return str(error).partition(" Received: ")[0]
     different = [
         name for name in _CHECKED if _comparable(arguments, name) != _comparable(read, name)
     ]
@@ -190,5 +193,8 @@ def _difference(arguments, folder):
         after = _comparable(read, "epsilon")
         if max(before, after) <= _LARGEST_EPSILON:
             log.warning("The library uses epsilon=%g instead of %g", after, before)
-            return None
-    return next(iter(different), None)
+            return ""
+    if not different:
+        return ""
+    name = different[0]
+    return f"the closest format does not support {name}={arguments.get(name)!r}"

@@ -14,7 +14,6 @@ from keras_vit.checkpoints import hub
 # Names of the files that are looked for, in this order. All but the first are files of
 # SentencePiece.
 FILES = ("tokenizer.json", "spiece.model", "sentencepiece.model", "tokenizer.model")
-_INSTALL = 'pip install "keras_vit[text]"'
 _NO_PUNCTUATION = str.maketrans({**dict.fromkeys(string.punctuation, ""), "_": " "})
 
 
@@ -158,8 +157,8 @@ def _read(path):
         return reader(path)
     except ImportError as error:
         raise ImportError(
-            f"This tokenizer needs {error.name}, which is not installed: {_INSTALL}. Received: "
-            f"{path}",
+            f"This tokenizer needs {error.name}, which is not installed: pip install "
+            f'"keras_vit[text]". Received: {path}',
             name=error.name,
         ) from error
     except Exception as error:  # both libraries raise `Exception` or `RuntimeError`

@@ -52,6 +52,9 @@ DINOV3 = {
             "SwiGLU of a multiple of 8",
         ),
         ("huggingface", {**DINOV3, "mlp_norm": True}, "does not support .*MlpBlock_0/LayerNorm_0"),
+        # The written files could not be read.
+        ("huggingface", {"classifier": "gap", "mlp": "quick_gelu"}, "not 'quick_gelu'"),
+        ("timm", {"classifier": "map", "num_registers": 2}, "must not be map"),
     ],
 )
 def test_rejects_parts_unsupported_by_the_library(library, arguments, message, tmp_path):
