@@ -53,12 +53,13 @@ class Classification(Task):
         self.constructor: Callable[..., keras.Model] = self.family.constructor
         check_model_fields(config, self.head_fields)
         sizes = self.family.sizes.get(families.canonical_name(config.architecture), {})
+        fields = config.model.to_dict()
         for name, value in sizes.items():
-            if config.model.get(name, value) != value:
+            if fields.get(name, value) != value:
                 raise ValueError(
                     f"`config.model.{name}` must be {value} for {config.architecture}; for another "
                     f"size, set `--config.architecture={self.family.constructor.__name__}`. "
-                    f"Received: {name}={config.model[name]}"
+                    f"Received: {name}={fields[name]}"
                 )
         if config.model.get("classifier", "").endswith("unpooled"):
             raise ValueError(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from keras_vit import Preprocessing, recipes, tasks
+from keras_vit import Preprocessing, families, recipes, tasks
 
 from ..shared import GOLDEN, GOLDEN_SIZES, SIZES, random_images, randomize_head, to_numpy
 
@@ -115,6 +115,13 @@ def test_rejects_invalid_fields(architecture, changes, message):
 
 
 @pytest.mark.one_backend
+@pytest.mark.parametrize("architecture", ["DINOv3-S/16", "EVA02-Ti/14"])
+def test_sizes_may_have_dicts_as_arguments(architecture):
+    sizes = families.model_config(architecture)["model"]
+    assert isinstance(sizes["rotary"], dict)
+    assert _task(architecture, model=sizes).config.model.rotary.to_dict() == sizes["rotary"]
+
+
 def test_rejects_fields_of_another_architecture():
     config = ConfigDict(recipes.defaults())
     config.model = {"depth": 3}
