@@ -28,13 +28,13 @@ def check_positive_ints(name, values, rule, length=None):
 
 def check_epsilon(epsilon):
     """Raises a `ValueError` unless `epsilon` is a number above 0."""
-    if not isinstance(epsilon, int | float) or not epsilon > 0:
+    if not isinstance(epsilon, numbers.Real) or not epsilon > 0:
         raise ValueError(f"`epsilon` must be a number above 0. Received: {epsilon=}")
 
 
 def check_rate(name, value):
     """Raises a `ValueError` unless `value` is a dropout rate, in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
         raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
 
 

@@ -77,6 +77,15 @@ class DenseVisionTransformer(VisionTransformer):
                 variable.assign(ops.copy(source[name]))
         return dense
 
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> "DenseVisionTransformer":
+        # Earlier versions stored the values of the backbone, which had no effect.
+        ignored = ("head_bias", "classifier_activation")
+        config = {name: value for name, value in config.items() if name not in ignored}
+        return super().from_config(config, custom_objects)
+
     def own_arguments(self) -> dict[str, Any]:
         return {"levels": self.levels, "level_norm": self.level_norm, **self.head_arguments}
 

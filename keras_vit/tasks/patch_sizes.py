@@ -84,6 +84,10 @@ class _AtPatchSize:
         self.size = size
         self._task = task
 
+    @property
+    def frozen_models(self):
+        return self._task.frozen_models
+
     def losses_and_metrics(self, model, batch, training=False):
         with at_patch_size(model, self.size):
             return self._task.losses_and_metrics(model, batch, training=training)

@@ -110,6 +110,12 @@ def test_masked_block_can_return_only_the_first_token():
     np.testing.assert_allclose(to_numpy(first(tokens)), to_numpy(block(tokens))[:, :1], atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "stochastic_depth", "epsilon"])
+def test_numbers_may_be_those_of_numpy(name):
+    block = TransformerBlock(2, 4, **{name: np.float32(0.5)})
+    assert block.get_config()[name] == 0.5
+
+
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout", "stochastic_depth"])
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
 def test_rejects_rates_outside_zero_to_one(name, rate):

@@ -111,6 +111,13 @@ def test_head_of_the_backbone_is_not_used():
     assert not output(model, images_for(model)).any()
 
 
+@pytest.mark.one_backend
+def test_config_of_an_earlier_version_has_values_of_the_backbone_for_the_head():
+    model = keras_vit.LinearSegmenter(classes=3, **SMALL)
+    stored = {**model.get_config(), "head_bias": -4.0, "classifier_activation": "softmax"}
+    assert keras_vit.LinearSegmenter.from_config(stored).get_config() == model.get_config()
+
+
 def test_dense_model_shares_no_arrays_with_its_backbone():
     """On JAX, training donates the arrays of the model, so that others cannot read them."""
     vit = keras_vit.VisionTransformer(**SMALL)

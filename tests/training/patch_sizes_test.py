@@ -98,6 +98,18 @@ def test_wraps_a_custom_task_once():
         task.facts_of_weights = {}  # the custom task would not see it
 
 
+@pytest.mark.one_backend
+def test_frozen_blocks_may_be_trained_later():
+    config = _config(freeze="blocks:1", unfreeze_at_step=1, patch_sizes=(4, 8))
+    engine, _ = _engine(config)
+    changes = []
+    for step in range(2):
+        before = _weights(engine)[0]  # the kernel of the patch embedding
+        assert np.isfinite(_rows(engine, [step])[0]["loss"])
+        changes.append(np.abs(_weights(engine)[0] - before).max())
+    assert changes[0] == 0 < changes[1]
+
+
 @pytest.mark.full
 def test_loss_matches_model_at_patch_size_of_step(tmp_path):
     config = _config(
