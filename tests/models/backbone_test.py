@@ -28,6 +28,12 @@ def test_backbone_has_requested_strides_and_saves(tmp_path):
     third, fourth = keras_vit.features(vit, images, [3, 4], "patch", grid=True)
     np.testing.assert_allclose(maps[2], third, atol=1e-5)
     np.testing.assert_allclose(maps[3], fourth.reshape(2, 2, 2, 3, 2, 16).max((2, 4)), atol=1e-5)
+    assert [type(neck).from_config(neck.get_config()).name for neck in backbone.necks] == [
+        "neck_0",
+        "neck_1",
+        "neck_2",
+        "neck_3",
+    ]
     backbone.save(tmp_path / "backbone.keras")
     loaded = keras.models.load_model(tmp_path / "backbone.keras")
     for ours, theirs in zip(loaded(images), maps):
