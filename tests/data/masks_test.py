@@ -260,6 +260,18 @@ def test_every_layout_of_folders_gives_the_same_pairs(scenes):
     assert before != listed.fingerprint()
 
 
+def test_tuning_splits_divide_the_training_images(scenes):
+    def names_of(kind, split):
+        path = scenes / "images" if kind == "images" else scenes
+        source = data.load_split(kind, split, path=str(path), test_share=0.4)
+        return {source.name_of(i) for i in range(source.num_examples)}
+
+    for kind in ("masks", "images"):
+        parts = names_of(kind, "tune_train"), names_of(kind, "tune_val")
+        assert all(parts) and not set.intersection(*parts)
+        assert set.union(*parts) == names_of(kind, "train")
+
+
 def test_folders_with_other_splits_are_not_divided_by_a_hash(scenes):
     for name in ("images", "masks"):
         for split in ("train", "val"):

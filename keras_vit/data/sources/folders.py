@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
-from keras_vit.data.sources.division import Division
+from keras_vit.data.sources.division import HASHED, Division
 from keras_vit.data.sources.listing import (
     IMAGE_ENDINGS,
     existing_folder,
@@ -174,9 +174,9 @@ def split_of_images(split, *, path="", **division):
     path = existing_folder(path)
     root = posixpath.join(path, split)
     is_hashed = not tf.io.gfile.isdir(root)
-    if is_hashed and not (split in ("train", "test") and has_no_splits(path)):
+    if is_hashed and not (split in HASHED and has_no_splits(path)):
         raise ValueError(
-            f"`split` must be a subfolder of {path!r}, or train or test for a folder without "
+            f"`split` must be a subfolder of {path!r}, or {', '.join(HASHED)} for a folder without "
             f"subfolders for splits. Received: split={split!r}"
         )
     root = path if is_hashed else root

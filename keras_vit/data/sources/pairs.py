@@ -6,7 +6,7 @@ import posixpath
 
 import tensorflow as tf
 
-from keras_vit.data.sources.division import Division
+from keras_vit.data.sources.division import HASHED, Division
 from keras_vit.data.sources.folders import has_no_splits
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, existing, files_below, printable
 from keras_vit.data.sources.source import Source, check_names, checksum_of
@@ -96,7 +96,7 @@ def _pairs(key, split, path, class_names, division):
         pairs = _paired(key, *stored[0]) if stored else _listed(key, split, path)
         return _source(key, pairs, class_names)
     has_folders = all(map(is_dir, roots))
-    is_hashed = has_folders and split in ("train", "test") and has_no_splits(roots[0])
+    is_hashed = has_folders and split in HASHED and has_no_splits(roots[0])
     if not has_folders or (split and not is_hashed):
         raise ValueError(
             f"`path` must have the subfolders images and {_FOLDERS[key]}, which have subfolders "
