@@ -167,7 +167,9 @@ def frozen_parts(model):
     return frozen
 
 
-def build_with_frozen_parts(cls, config, custom_objects=None):
+def build_with_frozen_parts(
+    cls: type[keras.Model], config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+) -> keras.Model:
     """Builds a model from its config, whose entry "frozen" is from `frozen_parts`."""
     config = dict(config)
     frozen = set(config.pop("frozen", ()))
