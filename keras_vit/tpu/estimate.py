@@ -75,9 +75,9 @@ def _compile(programs, config, size, steps):
     # The backward pass costs twice the forward pass, but an unknown part of it with frozen weights.
     passes = 1.0 if frozen_weights(programs.model) else 3.0
     try:
-        model_flops = passes * size * cost.flops(programs.model)
+        forward_flops = float(size * cost.flops(programs.model))
     except ValueError:
-        model_flops = 0.0  # the model has layers whose cost is unknown
+        forward_flops = 0.0  # the model has layers whose cost is unknown
     return Check(
         topology=programs.topology,
         backend=keras.backend.backend(),
@@ -88,8 +88,9 @@ def _compile(programs, config, size, steps):
         evaluation=evaluation,
         state_bytes=programs.state_bytes,
         all_reduce_bytes=programs.gradient_bytes,
-        model_flops=model_flops,
+        model_flops=passes * forward_flops,
         total_steps=steps,
+        forward_flops=forward_flops,
     )
 
 

@@ -20,9 +20,10 @@ class Check:
         train, evaluation: the `Program`s of the training step and the evaluation step.
         state_bytes: size of weights, optimizer state and EMA, without padding.
         all_reduce_bytes: size of the float32 gradients, which the devices sum.
-        model_flops: FLOPs of a training step, three times `keras_vit.flops(model)` per image, or
-            once if weights are frozen; 0 if unknown.
+        model_flops: FLOPs of a training step, three times `forward_flops`, or once if weights are
+            frozen; 0 if unknown.
         total_steps: number of training steps; 0 if unknown.
+        forward_flops: `keras_vit.flops(model)` for all images of a step; 0 if unknown.
         fitting_batch_per_device: number of images per device that fits in memory (with `search`,
             the largest number tested); 0 if no image fits or a step does not compile.
     """
@@ -38,6 +39,7 @@ class Check:
     all_reduce_bytes: int
     model_flops: float
     total_steps: int
+    forward_flops: float = 0.0
     fitting_batch_per_device: int = 0
 
     @property
@@ -126,7 +128,7 @@ class Check:
         # TensorFlow evaluates one micro-batch per step, and JAX the whole batch.
         if self.backend == "tensorflow":
             images //= self.accumulate_steps
-        forward_flops = self.model_flops / 3 / self.batch_size_per_device * images
+        forward_flops = self.forward_flops / self.batch_size_per_device * images
         seconds = roofline_seconds(self.evaluation, forward_flops, self.topology)
         return images / seconds if seconds else 0.0
 

@@ -1,5 +1,6 @@
 """Tests of `tpu.check`: compilation, memory and the search for a fitting batch."""
 
+import dataclasses
 import json
 
 import keras
@@ -186,7 +187,13 @@ def test_check_copies_a_task_with_other_constructor_arguments(tiny, without_comp
 
 def test_frozen_backbone_has_no_backward_pass(tiny, without_compiler):
     frozen = _check(tiny, "v3:2x2", freeze="backbone")
-    assert frozen.model_flops == pytest.approx(_check(tiny, "v3:2x2").model_flops / 3)
+    trained = _check(tiny, "v3:2x2")
+    assert frozen.model_flops == pytest.approx(trained.model_flops / 3)
+    # The evaluation step costs the same.
+    checks = [dataclasses.replace(check, evaluation=Program(True)) for check in (frozen, trained)]
+    speeds = [check.evaluation_images_per_second_estimate for check in checks]
+    assert speeds[0] == pytest.approx(speeds[1])
+    assert speeds[0] > 0
 
 
 def test_compile_error_reports_no_fitting_batch(tiny, without_compiler, monkeypatch):
