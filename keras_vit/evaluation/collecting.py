@@ -77,6 +77,8 @@ def load_inputs(
     train, test = _in_order(name, splits, names, details)
     options = _options_for(model, test)
     options |= {field: run[field] for field in data.TARGETS[test.target].defaults if field in run}
+    if test.stores_class_numbers:
+        options["mask_colors"] = ""  # the colors of the run's own masks
     inputs = data.InputPipeline(train, test, options, batch_size, 0, max_bad_share, test.target)
     return _normalized(model, inputs)
 

@@ -3,12 +3,14 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.evaluation.collecting import load_run_inputs
 
 from ..data.helpers import names_of, png
+from ..shared import SIZES
 from .colors import COLORS, mean_color_model, small_vit
 
 DIGITS = tuple("0123456789")
@@ -147,3 +149,25 @@ def test_copy_of_divided_data_causes_a_warning(run, warns, photos, caplog):
 def test_data_of_a_run_load_without_its_file_of_class_weights():
     run = {"name": "digits", "class_weights": "missing.csv"}
     assert load_run_inputs(small_vit(classes=10), run).test.num_examples == 360
+
+
+def test_colors_of_the_masks_of_a_run_do_not_apply_to_class_numbers(monkeypatch, tmp_path):
+    colors = tmp_path / "colors.txt"
+    colors.write_text("0 0 0 sky\n255 0 0 cat\n")
+    image = np.zeros((8, 8, 3), "uint8")
+    file = png(image)
+    mask = np.eye(8, dtype="int64")
+
+    def numbered(split):
+        def read(index):
+            return {"image": tf.constant(file), "mask": tf.constant(mask)}
+
+        return data.Source(read, 2, ("sky", "cat"), target="masks")
+
+    monkeypatch.setitem(data.SOURCES, "numbered", numbered)
+    model = keras_vit.LinearSegmenter(**SIZES, input_shape=image.shape, classes=2)
+    run = {"name": "masks", "mask_colors": str(colors)}
+    inputs = evaluation.load_inputs(model, "numbered", splits=("test",), run=run)
+    _, masks, weights = next(iter(inputs.eval_batches()))
+    np.testing.assert_array_equal(masks[0], mask)
+    assert weights[0] == 1

@@ -74,16 +74,26 @@ class Source:
         return "" if name == f"example {index}" else name.rpartition("/")[2]
 
     @functools.cached_property
+    def example_spec(self) -> dict[str, tf.TensorSpec]:
+        """The `tf.TensorSpec` of each value of a stored example."""
+        if self.shards is not None:
+            return tf.data.Dataset.from_tensors("").map(self.shards.parse).element_spec
+        return tf.data.Dataset.range(1).map(self.read).element_spec
+
+    @functools.cached_property
     def image_spec(self) -> tf.TensorSpec:
         """The `tf.TensorSpec` of a stored image."""
-        if self.shards is not None:
-            return tf.data.Dataset.from_tensors("").map(self.shards.parse).element_spec["image"]
-        return tf.data.Dataset.range(1).map(self.read).element_spec["image"]
+        return self.example_spec["image"]
 
     @property
     def is_encoded(self) -> bool:
         """True if the stored images are encoded, for example as JPEG."""
         return self.image_spec.dtype == tf.string
+
+    @property
+    def stores_class_numbers(self) -> bool:
+        """True if the stored masks are class numbers, and neither files nor colors."""
+        return self.target == "masks" and self.example_spec["mask"].dtype != tf.string
 
     def members_of(self, label: int) -> np.ndarray:
         """Returns the indices of the examples of a class; the labels must be known."""
