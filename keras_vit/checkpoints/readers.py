@@ -44,10 +44,10 @@ class LazyArray:
 
 
 class _File(contextlib.ExitStack):
-    """An open file, a context manager.
+    """An open file, used as a context manager.
 
-    Its `arrays`, `{name: LazyArray}`, are readable until it exits. A subclass adds them with
-    `_lazy_array`, and its method `_read(name, key)` returns the values of one.
+    Its `arrays`, `{name: LazyArray}`, are readable until it exits. A subclass fills them with
+    results of `_lazy_array`, and its method `_read(name, key)` returns the values of an array.
     """
 
     comment = ""
@@ -127,7 +127,9 @@ class NpzFile(_File):
             ) from error
         if array.dtype.kind == "V":  # bfloat16: the upper half of a float32
             return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        return array.astype(np.float32) if array.dtype == np.float16 else array
+        return (
+            array.astype(np.float32) if array.dtype.name == "float16" else array
+        )  # any byte order
 
 
 class SafetensorsFile(_File):
@@ -155,7 +157,7 @@ class SafetensorsFile(_File):
 
 
 class ShardedFile(contextlib.ExitStack):
-    """A checkpoint in several .safetensors files, with the interface of a `SafetensorsFile`."""
+    """A checkpoint in several .safetensors files: a context manager with `arrays` and `comment`."""
 
     comment = ""
 
@@ -166,5 +168,12 @@ class ShardedFile(contextlib.ExitStack):
                 f"{len(missing)} of {len(paths)} files in the index are missing. Received: "
                 f"{missing[0]}"
             )
-        files = [self.enter_context(SafetensorsFile(path)) for path in paths]
-        self.arrays = {name: array for file in files for name, array in file.arrays.items()}
+        self.arrays = {}
+        for path in paths:
+            arrays = self.enter_context(SafetensorsFile(path)).arrays
+            if twice := sorted(arrays.keys() & self.arrays):
+                raise ValueError(
+                    "Each array of a checkpoint must be in one of its files. Received: "
+                    f"{twice[:10]} in {path} and in another file"
+                )
+            self.arrays |= arrays

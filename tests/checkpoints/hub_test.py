@@ -148,6 +148,15 @@ def test_loads_sharded_weights(unreachable, hub, create_repository):
     assert_matches_reference(keras_vit.from_pretrained("someone/large"), "dinov3")
 
 
+def test_rejects_an_array_in_two_shards(create_repository):
+    folder = create_repository("someone/large", "dinov3")
+    (folder / "model.safetensors").rename(folder / "1.safetensors")
+    shutil.copy(folder / "1.safetensors", folder / "2.safetensors")
+    write_index(folder, {"a": "1.safetensors", "b": "2.safetensors"})
+    with pytest.raises(ValueError, match="must be in one of its files.*2.safetensors"):
+        keras_vit.from_pretrained("someone/large")
+
+
 def test_rejects_shards_in_other_folders(create_repository):
     folder = create_repository("someone/large", "dinov3")
     (folder / "model.safetensors").unlink()

@@ -109,6 +109,7 @@ def test_published_files_have_the_released_activations():
         ({"attentional_pool": True}, "attentional_pool=True"),
         ({"timm_model_name": "vit_base"}, "timm_model_name='vit_base'"),
         ({"pool_type": "none"}, "pool_type='none'"),
+        ({"norm_kwargs": {"eps": 1e-3, "bias": False}}, "norm_kwargs="),
     ],
 )
 def test_rejects_unsupported_open_clip_config(change, message, tmp_path):

@@ -6,7 +6,8 @@ from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 
 # Fields of both towers that are supported, and their defaults in open_clip.
 _FIELDS = {"norm_kwargs": None, "act_kwargs": None}
-_ACTIVATIONS: tuple = (None, {}, {"approximate": "tanh"})
+# Supported values of `act_kwargs`: the exact GELU, or its tanh approximation.
+_ACT_KWARGS: tuple = (None, {}, {"approximate": "tanh"})
 # Values of other fields that change nothing.
 _UNSET: tuple = (None, False, "", [], {})
 
@@ -35,13 +36,14 @@ def read_tower(config, name, known, choices):
     model = config["model_cfg"]
     known = {**_FIELDS, **known}
     tower = {**known, **model[name]}
-    others = dict.fromkeys(tower.keys() - known, _UNSET)
-    check_values(tower, {"act_kwargs": _ACTIVATIONS, **choices, **others})
-    gelu = "gelu_tanh" if tower["act_kwargs"] else "gelu"
-    return tower, Facts(
-        epsilon=(tower["norm_kwargs"] or {}).get("eps", 1e-5),
-        mlp="quick_gelu" if model.get("quick_gelu") else gelu,
+    epsilon = (tower["norm_kwargs"] or {}).get("eps", 1e-5)
+    norm_kwargs = (None, {}, {"eps": epsilon})
+    others = {field: _UNSET for field in tower if field not in known}
+    check_values(
+        tower, {"norm_kwargs": norm_kwargs, "act_kwargs": _ACT_KWARGS, **choices, **others}
     )
+    gelu = "gelu_tanh" if tower["act_kwargs"] else "gelu"
+    return tower, Facts(epsilon=epsilon, mlp="quick_gelu" if model.get("quick_gelu") else gelu)
 
 
 def check_values(fields, choices):
