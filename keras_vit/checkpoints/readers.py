@@ -127,9 +127,8 @@ class NpzFile(_File):
             ) from error
         if array.dtype.kind == "V":  # bfloat16: the upper half of a float32
             return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        return (
-            array.astype(np.float32) if array.dtype.name == "float16" else array
-        )  # any byte order
+        is_half = array.dtype.name == "float16"  # in any byte order
+        return array.astype(np.float32) if is_half else array
 
 
 class SafetensorsFile(_File):

@@ -216,7 +216,7 @@ class Options(_FieldsOfKinds):
         if chosen.augreg != "none":
             names = ("randaugment_layers", "randaugment_magnitude", "mixup_alpha")
             changes |= {"augreg": "none", **dict(zip(names, LEVELS[chosen.augreg]))}
-        # Shift small images instead of cropping them, unless their source has a crop of its own.
+        # Small images are shifted instead of cropped, unless the source specifies a crop.
         if is_small and "train_crop" in changes and "train_crop" not in source.options:
             changes["shift"] = chosen.shift or chosen.image_size // 8
         if changes.get("randaugment_layers", chosen.randaugment_layers):

@@ -25,9 +25,11 @@ _SUPPORTED = {
     "classifier": ("map",),
     "position_embedding": ("learned",),
     "position_embedding_at": ("stem",),
-    **dict.fromkeys(
-        ("num_registers", "rotary", "pre_norm", "pool_norm", "resnet_blocks"), (None, False)
-    ),
+    "num_registers": (0,),
+    "rotary": (None,),
+    "pre_norm": (False,),
+    "pool_norm": (False,),
+    "resnet_blocks": (None,),
 }
 
 

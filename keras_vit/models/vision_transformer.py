@@ -259,14 +259,13 @@ class VisionTransformer(ImageModel):
 
         Models that do not pool return `(B, N, F)`. `pre_logits=False` omits the layer `pre_logits`.
         """
-        x = tokens
         if self.classifier.endswith("gap") and self.num_prefix_tokens:
-            x = x[:, self.num_prefix_tokens :]
-        if self.classifier == "token" and x.shape[1] != self.num_class_tokens:
-            x = x[:, : self.num_class_tokens]
+            tokens = tokens[:, self.num_prefix_tokens :]
+        if self.classifier == "token" and tokens.shape[1] != self.num_class_tokens:
+            tokens = tokens[:, : self.num_class_tokens]
         for layer in (self.pool_layer, self.pool_norm, self.pre_logits if pre_logits else None):
-            x = x if layer is None else layer(x)
-        return x
+            tokens = tokens if layer is None else layer(tokens)
+        return tokens
 
     def classify(self, features: KerasTensor) -> KerasTensor:
         """Applies the head, if the model has one, to the outputs of `pool`."""
@@ -275,12 +274,10 @@ class VisionTransformer(ImageModel):
     def attention_scores(self, number: int, tokens: KerasTensor) -> KerasTensor:
         """Computes the attention scores of layer `number` from the tokens of the previous layer.
 
-        Returns them after the softmax, float32 `(B, heads, queries, keys)`. A negative number
-        counts from the end.
+        Returns float32 `(B, heads, queries, keys)` after the softmax. Layer -1 is the last one.
         """
         number = layer_number(self, number, first=1)
-        if number > 1:
-            tokens = self.add_positions(number, tokens)
+        tokens = tokens if number == 1 else self.add_positions(number, tokens)
         return self.blocks[number - 1].attention_scores(tokens)
 
     def intermediates(

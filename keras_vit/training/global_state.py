@@ -16,7 +16,7 @@ def dtype_policy_and_seed(config):
     try:
         keras.config.set_dtype_policy(config.precision)
         random.seed(config.seed)  # Keras' initializers draw their seeds from `random`
-        np.random.seed(config.seed)  # for a task of one's own
+        np.random.seed(config.seed)  # custom tasks may draw initial values from numpy
         yield
     finally:
         keras.config.set_dtype_policy(policy)

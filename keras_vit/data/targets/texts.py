@@ -54,7 +54,8 @@ class Texts(Target):
         return ids * tf.cast(weight, tf.int32), weight, tf.constant(True)
 
     def check_splits(self, test):
-        _ = self.tokenizer  # raises an error if there is none
+        # Fail before the first step if the tokenizer cannot be read.
+        tokenizer_of(self.options.tokenizer, self.options.text_length)
 
     def fingerprint(self, source):
         return self.tokenizer.checksum.to_bytes(4, "little")  # `Source.checksum` covers captions
