@@ -252,3 +252,8 @@ def test_library_code_reads_no_pickle_files():
 def test_few_files_mention_a_capability(pattern):
     files = [str(file) for file in PACKAGE.rglob("*.py") if re.search(pattern, file.read_text())]
     assert len(files) <= MAX_FILES[pattern], files
+
+
+def test_forward_pass_fits_one_page():
+    lines = (PACKAGE / "models" / "vision_transformer.py").read_text().splitlines()
+    assert len(lines) <= 300
