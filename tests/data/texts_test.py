@@ -189,3 +189,8 @@ def test_a_tokenizer_is_needed(monkeypatch):
         texts.tokenizer_of("", 4)
     with pytest.raises(ValueError, match="text_length. must be 1 or more"):
         data.Options(text_length=0)
+
+
+def test_a_source_with_captions_is_needed():
+    with pytest.raises(ValueError, match="a caption for each image, .* with image and label"):
+        data.from_config({"name": "digits"}, batch_size=2, seed=0, target="texts")

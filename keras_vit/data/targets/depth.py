@@ -24,7 +24,7 @@ class Depth(PixelValues):
     defaults: ClassVar = {"depth_scale": 1.0}
 
     key = "depth"
-    name = "depth"
+    source_name = "depth"
     rule = "of the size of its image, and not negative"
     dtype = tf.float32
 

@@ -34,7 +34,7 @@ class Masks(PixelValues):
     defaults: ClassVar = {"mask_offset": 0, "mask_colors": ""}
 
     key = "mask"
-    name = "masks"
+    source_name = "masks"
     unknown = IGNORED
 
     def __init__(self, source, options):

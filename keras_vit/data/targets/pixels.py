@@ -14,13 +14,11 @@ class PixelValues(Target):
     that changes the geometry in other ways, or mixes images, is refused.
 
     Attributes:
-        name: name of the target kind, which is also that of the source for folders.
         dtype: dtype of the values in a batch.
         unknown: value of pixels without a target, and of pixels outside the stored image.
     """
 
     refused = (*Target.refused, "randaugment_layers")
-    name = ""
     dtype = tf.uint8
     unknown = 0
 
@@ -29,7 +27,7 @@ class PixelValues(Target):
         if not options.kind.has_pixel_grid:
             fields = [f"{name}={getattr(options, name)}" for name in options.kind.defaults]
             raise ValueError(
-                f"The target {self.name!r} requires images as grids of pixels; leave "
+                f"The target {self.source_name!r} requires images as grids of pixels; leave "
                 f"{' and '.join(options.kind.defaults)} at their defaults. Received: "
                 f"{', '.join(fields)}"
             )
@@ -67,11 +65,7 @@ class PixelValues(Target):
 
     def check_splits(self, test):
         for target in (self, test):
-            if target.source.target == "classes":
-                raise ValueError(
-                    f"The task needs a source with a {self.key} for each image, such as "
-                    f"--config.data.name={self.name}. Received: a source of images and classes"
-                )
+            target.check_stored()
             if missing := getattr(target.source, "missing", ()):
                 raise ValueError(
                     f"Every image needs a {self.key} file with the same stem, and every {self.key} "

@@ -24,6 +24,7 @@ class Target:
         defaults: the kind's fields of `config.data`, with their default values.
         key: name of the stored value that `decode` reads, for messages; "" if it reads none.
         rule: what a stored value must be, for messages, such as "from 0 to 9".
+        source_name: name of a source with such values, for messages.
         refused: fields of `Options` that must be unset (0 or ""), because they have no meaning for
             this kind.
 
@@ -34,6 +35,7 @@ class Target:
     defaults: ClassVar[dict[str, Any]] = {}
     key = ""
     rule = ""
+    source_name = ""
     refused: tuple[str, ...] = (
         "mixup_alpha",
         "cutmix_alpha",
@@ -107,6 +109,16 @@ class Target:
     def check_splits(self, test: "Target") -> None:
         """Raises a `ValueError` unless a model that learns from this split can be tested on the
         other one."""
+
+    def check_stored(self) -> None:
+        """Raises a `ValueError` unless the stored examples have the value that `decode` reads."""
+        stored = self.source.example_spec
+        if self.key not in stored:
+            raise ValueError(
+                f"The task needs a source with a {self.key} for each image, such as "
+                f"--config.data.name={self.source_name}. Received: a source with "
+                f"{' and '.join(stored)}"
+            )
 
     def summary(self, max_names: int = 10) -> str:
         """Returns words such as "2 classes (cat 9, dog 8)" for the start of a run, with at most

@@ -27,6 +27,7 @@ class Texts(Target):
 
     key = "caption"
     rule = "a text"
+    source_name = "captions"
 
     @staticmethod
     def check(options):
@@ -54,6 +55,8 @@ class Texts(Target):
         return ids * tf.cast(weight, tf.int32), weight, tf.constant(True)
 
     def check_splits(self, test):
+        for target in (self, test):
+            target.check_stored()
         # Fail before the first step if the tokenizer cannot be read.
         tokenizer_of(self.options.tokenizer, self.options.text_length)
 
