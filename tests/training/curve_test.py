@@ -1,16 +1,14 @@
-"""Tests with the curves of real runs of configs/digits.py, in curves/.
+"""Tests of what a run says about its curves, with the curves of real runs of configs/digits.py.
 
 `good` trains for 30 epochs and `short` for 240 steps; the others are the first 240 steps of longer
 runs. `rate_0.1` has --config.schedule.base=0.1, `hundred_images` learns from train[:100] without
 shifts, and `sgd_rate_1` has SGD, rate 1 and 200 warm-up steps.
 """
 
-import shutil
-import types
 from pathlib import Path
 
 from keras_vit.training.curve import reading
-from keras_vit.training.metrics import MetricWriter, read_metrics
+from keras_vit.training.metrics import read_metrics
 
 CURVES = Path(__file__).parent / "curves"
 
@@ -67,18 +65,3 @@ def test_few_test_images_are_no_evidence():
     evaluations = read_metrics(CURVES / "hundred_images_evaluations.csv")
     lines = _readings("hundred_images", examples=0 * evaluations["examples"] + 20)
     assert not any("apart" in line for line in lines.values())
-
-
-def test_resumed_run_reads_earlier_steps(tmp_path):
-    for table in ("metrics", "evaluations"):
-        shutil.copy(CURVES / f"short_{table}.csv", tmp_path / f"{table}.csv")
-    lines = []
-    workdir = types.SimpleNamespace(path=tmp_path, tensorboard=tmp_path / "tensorboard")
-    columns = ("loss", "accuracy", "grad_norm", "learning_rate")
-    counters = types.SimpleNamespace(step=240)
-    options = {"log_every_steps": 60, "total_steps": 240, "test_examples": 360}
-    writer = MetricWriter(workdir, counters, columns, None, write=lines.append, **options)
-    metrics = read_metrics(tmp_path / "evaluations.csv")
-    writer.write_evaluation(240, {name: values[-1] for name, values in metrics.items()})
-    writer.close()
-    assert lines[1].strip() == _readings("short")[240]
