@@ -39,7 +39,8 @@ def attention_relevance(
     outputs = _outputs_of(model, images)
     classes = outputs.shape[-1]
     targets = np.asarray(outputs.argmax(-1) if targets is None else targets)
-    if targets.shape != (len(images),) or not np.isin(targets, np.arange(classes)).all():
+    is_valid = targets.dtype.kind in "iu" and np.isin(targets, np.arange(classes)).all()
+    if targets.shape != (len(images),) or not is_valid:
         raise ValueError(
             f"`targets` must contain a class, 0 to {classes - 1}, for each of {len(images)} "
             f"images. Received: targets={targets.tolist()}"
