@@ -1,6 +1,4 @@
-"""Builds small models, compares their weights and logits, and writes .safetensors files."""
-
-import json
+"""Builds small models, compares their weights and logits, and checks that bad files are refused."""
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from keras_vit.checkpoints.names import canonical_variables
 from ..shared import GOLDEN, GOLDEN_SIZES, assert_same_arrays, read_arrays, to_numpy
 
 VIT_TOKEN = GOLDEN / "vit_token.ckpt.npz"
-DTYPE_CODES = {"float16": "F16", "float32": "F32", "float64": "F64"}
 
 
 def small_model(**arguments):
@@ -42,28 +39,3 @@ def assert_rejected(source, message, model=None):
             checkpoints.load(model, source, head=head)
         assert str(source) in str(error.value)
     assert_same_arrays(weights_of(model), before)
-
-
-def write_safetensors(path, tensors, code=None):
-    """Writes arrays to a .safetensors file, and returns its path.
-
-    `code` is the dtype in the header, such as "BF16" for bfloat16 values in uint16 arrays.
-    """
-    header = {}
-    data = b""
-    for name, tensor in tensors.items():
-        start = len(data)
-        data += np.ascontiguousarray(tensor).tobytes()
-        header[name] = {
-            "dtype": code or DTYPE_CODES[tensor.dtype.name],
-            "shape": list(tensor.shape),
-            "data_offsets": [start, len(data)],
-        }
-    return write_safetensors_bytes(path, json.dumps(header), data)
-
-
-def write_safetensors_bytes(path, header, data):
-    """Writes a .safetensors file with a text as its header, and returns its path."""
-    header = header.encode()
-    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
-    return path

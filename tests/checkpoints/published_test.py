@@ -11,7 +11,8 @@ from keras_vit import checkpoints, families
 from keras_vit.checkpoints import published
 from keras_vit.checkpoints.registry import find_sizes
 
-from ..shared import GOLDEN
+from ..shared import GOLDEN, randomize_head
+from .helpers import weights_of
 
 pytestmark = pytest.mark.one_backend  # names and tables do not depend on the backend
 
@@ -97,10 +98,9 @@ def test_timm_files_prepare_images_as_timm():
     assert entries.keys() == published_by_timm.keys()
     for name, (crop_fraction, resize, interpolation, mean, std) in published_by_timm.items():
         preprocessing = keras_vit.Preprocessing.from_config(dict(entries[name].preprocessing))
+        fields = (preprocessing.crop_fraction, preprocessing.resize, preprocessing.interpolation)
+        assert fields == (crop_fraction, resize, interpolation), name
         assert preprocessing.library == "torchvision", name
-        assert preprocessing.crop_fraction == crop_fraction, name
-        assert preprocessing.resize == resize, name
-        assert preprocessing.interpolation == interpolation, name
         scaled = np.array([preprocessing.mean, preprocessing.std]) / 255
         np.testing.assert_allclose(scaled, [mean, std], atol=1e-9, err_msg=name)
 
@@ -114,10 +114,7 @@ def test_name_of_an_augreg_file_describes_it(monkeypatch):
     assert published.find_file("augreg", AUGREG.replace("i21k", "i1k")).classes == 1000
     name = f"{AUGREG}--cifar100-steps_10k-lr_0.03-res_384"
     entry = published.find(f"augreg:{name}", ["ViT-Ti/16"])
-    assert entry.model == "ViT-Ti/16"
-    assert entry.classes == 100
-    assert entry.resolution == 384
-    assert entry.representation_size == 0
+    assert (entry.classes, entry.resolution, entry.representation_size) == (100, 384, 0)
     monkeypatch.setattr(published.downloading, "fetch", lambda url: url)
     resolved = published.resolve(f"augreg:{name}.npz", ["ViT-Ti/16"])
     assert entry.url == f"https://storage.googleapis.com/vit_models/augreg/{name}.npz"
@@ -151,13 +148,6 @@ def test_find_rejects_unknown_and_mismatched_names(source, model, message):
         published.find(source, [model])
 
 
-def test_folder_does_not_shadow_published_weights(tmp_path, monkeypatch):
-    (tmp_path / "sam").mkdir()
-    monkeypatch.chdir(tmp_path)
-    size = {"patch_size": 16, "num_layers": 12, "hidden_size": 768, "resnet_blocks": None}
-    assert checkpoints.find_published("sam", (224, 224, 3), **size).name == "ViT-B_16"
-
-
 @pytest.mark.parametrize("name", families.sizes())
 def test_sizes_are_found_by_their_arguments(name):
     size = families.sizes()[name]
@@ -183,8 +173,7 @@ def publish_tiny(tmp_path, monkeypatch):
         model = keras_vit.ViT_Ti16(
             input_shape=(32, 32, 3), classes=5, representation_size=representation_size
         )
-        head = model.get_layer("head")
-        head.kernel.assign(np.ones(head.kernel.shape))
+        randomize_head(model)
         (tmp_path / "sam").mkdir()
         checkpoints.save(model, tmp_path / "sam" / "tiny.npz")
         entry = families.PublishedWeights(
@@ -198,6 +187,8 @@ def publish_tiny(tmp_path, monkeypatch):
         )
         monkeypatch.setattr(published, "published_files", lambda: [entry])
         monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
+        # The name takes precedence over the folder "sam" in the working directory.
+        monkeypatch.chdir(tmp_path)
         return model
 
     return publish
@@ -207,10 +198,8 @@ def test_published_weights_set_classes_and_pre_logits(publish_tiny):
     source = publish_tiny(representation_size=24)
     model = keras_vit.ViT_Ti16(weights="sam", input_shape=(48, 32, 3))
     assert model.output_shape == (None, 5)
-    np.testing.assert_array_equal(
-        np.asarray(model.get_layer("pre_logits").kernel),
-        np.asarray(source.get_layer("pre_logits").kernel),
-    )
+    kernels = (weights_of(each)["pre_logits/kernel"] for each in (model, source))
+    np.testing.assert_array_equal(*kernels)
     headless = keras_vit.ViT_Ti16(weights="sam", include_top=False)
     assert headless.output_shape == (None, 24)
     with pytest.raises(ValueError, match="head/kernel"):

@@ -13,19 +13,36 @@ from keras_vit.models.any_model import logits_activation_of, set_logits_activati
 from ..shared import GOLDEN, assert_close, assert_same_arrays, random_images, randomize, read_arrays
 from .helpers import small_model, weights_of
 
+PHOTOS = keras_vit.Preprocessing(
+    mean=(20, 30, 40),
+    std=(50, 60, 70),
+    resize="shorter_side",
+    crop_fraction=0.875,
+    interpolation="bicubic",
+    exif=True,
+    rounding="uint8",
+    library="torchvision",
+)
+
+
+def save_with_preprocessing(preprocessing, path):
+    checkpoints.save(randomize(small_model(preprocessing=preprocessing)), path)
+    return path
+
 
 @pytest.mark.parametrize(
     "case, arguments",
     [
         ("vit_token", {}),
-        ("vit_gap", {"classifier": "gap", "input_shape": (32, 48, 3)}),
-        ("vit_token_prelogits", {"representation_size": 48}),
-        ("hybrid_2stage", {"patch_size": 1, "resnet_blocks": (1, 2), "input_shape": (64, 64, 3)}),
+        ("vit_gap", {"source_grid": (4, 6)}),
+        ("vit_token_prelogits", {}),
+        ("hybrid_2stage", {}),
     ],
 )
 def test_saved_file_has_the_arrays_of_the_loaded_one(case, arguments, tmp_path):
     source = GOLDEN / f"{case}.ckpt.npz"
-    checkpoints.save(small_model(weights=source, **arguments), tmp_path / "saved.npz")
+    model = keras_vit.from_pretrained(source, **arguments)
+    checkpoints.save(model, tmp_path / "saved.npz")
     assert_same_arrays(read_arrays(tmp_path / "saved.npz"), read_arrays(source))
 
 
@@ -35,7 +52,6 @@ def test_saved_file_has_the_arrays_of_the_loaded_one(case, arguments, tmp_path):
         {"classifier": "gap", "input_shape": (32, 48, 3)},
         {"classifier": "map"},
         {"class_token_position": False, "input_shape": (16, 48, 3)},
-        {"class_token_position": False, "position_embedding": "sincos2d"},
         {"class_token_position": False, "distilled": True},
         {"include_top": False, "representation_size": 16},
         {"patch_size": 8, "resnet_blocks": (), "input_shape": (64, 32, 3)},
@@ -81,23 +97,6 @@ def test_save_rejects_other_keras_models(tmp_path):
         checkpoints.save(model, tmp_path / "x.npz")
 
 
-PHOTOS = keras_vit.Preprocessing(
-    mean=(20, 30, 40),
-    std=(50, 60, 70),
-    resize="shorter_side",
-    crop_fraction=0.875,
-    interpolation="bicubic",
-    exif=True,
-    rounding="uint8",
-    library="torchvision",
-)
-
-
-def save_with_preprocessing(preprocessing, path):
-    checkpoints.save(randomize(small_model(preprocessing=preprocessing)), path)
-    return path
-
-
 @pytest.mark.one_backend
 def test_saved_file_stores_the_preprocessing(tmp_path):
     path = save_with_preprocessing(PHOTOS, tmp_path / "model.npz")
@@ -124,24 +123,16 @@ def test_load_adapts_preprocessing_to_the_channels(channels, given, mean, std, t
     assert model.preprocessing == dataclasses.replace(PHOTOS, mean=mean, std=std)
 
 
-SIXTEEN_BITS = keras_vit.Preprocessing(mean=(30000,) * 3, std=(20000,) * 3, bit_depth=16)
-
-
 @pytest.mark.one_backend
 def test_load_converts_preprocessing_to_another_bit_depth(tmp_path):
-    path = save_with_preprocessing(SIXTEEN_BITS, tmp_path / "deep.npz")
-    assert keras_vit.from_pretrained(path).preprocessing == SIXTEEN_BITS
+    sixteen_bits = keras_vit.Preprocessing(mean=(30000,) * 3, std=(20000,) * 3, bit_depth=16)
+    path = save_with_preprocessing(sixteen_bits, tmp_path / "deep.npz")
+    assert keras_vit.from_pretrained(path).preprocessing == sixteen_bits
     model = small_model()
     checkpoints.load(model, path)
     assert model.preprocessing.bit_depth == 8
     np.testing.assert_allclose(model.preprocessing.mean, [30000 / 257] * 3)
     np.testing.assert_allclose(model.preprocessing.std, [20000 / 257] * 3)
-
-    path = save_with_preprocessing(keras_vit.Preprocessing(mean=(100,) * 3), tmp_path / "new.npz")
-    model = small_model(preprocessing=SIXTEEN_BITS)
-    checkpoints.load(model, path, head="new")
-    assert model.preprocessing.bit_depth == 16
-    np.testing.assert_allclose(model.preprocessing.mean, [25700] * 3)
 
 
 def test_load_adds_positions_to_both_class_tokens(tmp_path):
@@ -170,9 +161,7 @@ def test_files_record_the_activation_that_they_omit(tmp_path, caplog):
     assert "classifier_activation='sigmoid'" in caplog.text
     rebuilt = keras_vit.from_pretrained(tmp_path / "model.npz")
     assert logits_activation_of(rebuilt) == "sigmoid"
-    images = random_images((2, 32, 32, 3), seed=1)
-    probabilities = keras.ops.sigmoid(rebuilt(images))
-    np.testing.assert_allclose(probabilities, model(images), rtol=1e-5, atol=1e-6)
+    assert rebuilt.arguments["classifier_activation"] is None
     for library in ("timm", "huggingface"):
         checkpoints.save(model, tmp_path / library, format=library)
         assert logits_activation_of(keras_vit.from_pretrained(tmp_path / library)) == "sigmoid"
