@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import keras_vit
 from keras_vit import evaluation
 from keras_vit.evaluation import calibration
 from keras_vit.evaluation.collecting import collect, outputs_of
 from keras_vit.models.any_model import gives_probabilities, set_logits_activation
 
-from .colors import color_inputs, mean_color_model, with_labels
+from ..shared import randomize_head
+from .colors import color_inputs, mean_color_model, small_vit, with_labels
 
 
 def calibration_of(model, inputs):
@@ -23,28 +23,19 @@ def average_of_softmaxes(logits):
     return keras.layers.Average()([softmax(logits), softmax(logits)])
 
 
-@pytest.mark.parametrize(
-    ("activation", "expected"),
-    [
-        (average_of_softmaxes, True),
-        (keras.ops.sigmoid, True),
-        (keras.ops.tanh, False),
-        (keras.activations.linear, False),
-    ],
-)
-def test_probability_outputs_are_detected(activation, expected):
+@pytest.mark.parametrize("activate", [keras.ops.softmax, average_of_softmaxes])
+def test_no_second_softmax_is_applied(activate):
     logits_model = mean_color_model()
-    inner = keras.Model(logits_model.input, activation(logits_model.output))
+    inner = keras.Model(logits_model.input, activate(logits_model.output))
     outer = keras.Sequential([keras.Input((8, 8, 3)), inner])
-    assert gives_probabilities(outer) == expected
-
-
-def test_no_second_softmax_is_applied():
-    logits_model = mean_color_model()
-    model = keras.Model(logits_model.input, keras.ops.softmax(logits_model.output))
     inputs = color_inputs()
     expected = calibration_of(logits_model, inputs)
-    assert calibration_of(model, inputs) == pytest.approx(expected, abs=1e-6)
+    assert calibration_of(outer, inputs) == pytest.approx(expected, abs=1e-6)
+
+
+def test_other_activations_give_logits():
+    model = mean_color_model()
+    assert not gives_probabilities(keras.Model(model.input, keras.ops.tanh(model.output)))
 
 
 def test_log_loss_of_logits_is_unbounded():
@@ -62,13 +53,10 @@ def test_log_loss_of_logits_is_unbounded():
 
 
 def test_metrics_use_the_stored_or_applied_sigmoid():
-    images = keras.Input((8, 8, 3))
-    x = keras_vit.layers.InputPreprocessing()(images)
-    x = keras.layers.GlobalAveragePooling2D()(x)
-    model = keras.Model(images, keras.layers.Dense(3, kernel_initializer="identity")(x))
-    applied = keras.Model(images, keras.layers.Activation("sigmoid")(model.output))
+    model = randomize_head(small_vit())
     set_logits_activation(model, "sigmoid")
-    stored = keras.Sequential([images, model])
+    stored = keras.Sequential([keras.Input((8, 8, 3)), model])
+    applied = keras.Model(model.input, keras.ops.sigmoid(model.output))
     inputs = color_inputs()
     arrays = collect(model, outputs_of, inputs)
     labels = arrays["labels"]

@@ -15,11 +15,6 @@ from keras_vit.evaluation.collecting import collect, outputs_of
 from .colors import color_inputs, mean_color_model, small_vit, unreadable, with_labels
 
 
-def swap_classes(shape, dtype=None):
-    """Initializes a kernel that swaps classes 0 and 1."""
-    return keras.ops.convert_to_tensor([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]])
-
-
 def test_top1_counts_every_example_once():
     inputs = color_inputs(test=11)
     metrics = evaluation.evaluate(mean_color_model(), ["top1", "average_precision"], inputs)
@@ -28,9 +23,9 @@ def test_top1_counts_every_example_once():
         "top1/top5_accuracy": 1.0,
         "average_precision/mean_average_precision": 1.0,
     }
-    head = keras.layers.Dense(3, kernel_initializer=swap_classes)
-    wrong = keras.Sequential([keras.Input((8, 8, 3)), mean_color_model(), head])
-    metrics = evaluation.evaluate(wrong, ["top1"], inputs)
+    swapped = mean_color_model()
+    swapped.get_layer("head").kernel.assign([[0, 1, 0], [1, 0, 0], [0, 0, 1]])
+    metrics = evaluation.evaluate(swapped, ["top1"], inputs)
     assert metrics["top1/accuracy"] == pytest.approx((inputs.test.labels == 2).mean())
 
 
@@ -39,11 +34,13 @@ def test_balanced_counts_classes_equally(monkeypatch):
     logits = np.array([[2.0, 0, -9], [1, 0, -9], [0, 1, -9], [0, 3, -9]])
     predictions = Predictions(logits, logits, np.array([0, 0, 0, 1]), np.arange(4), "softmax")
     monkeypatch.setattr(evaluation.balance, "predictions", lambda model, inputs: predictions)
-    metrics = evaluation.balance.balanced(None, None)
-    assert metrics["balanced_accuracy"] == pytest.approx(5 / 6)
-    assert metrics["macro_f1"] == pytest.approx(11 / 15)
-    # Each class is compared with the others. A tie counts as half a point.
-    assert metrics["roc_auc"] == pytest.approx((5 / 6 + 1) / 2)
+    expected = {
+        "balanced_accuracy": 5 / 6,
+        "macro_f1": 11 / 15,
+        # Each class is compared with the others. A tie counts as half a point.
+        "roc_auc": (5 / 6 + 1) / 2,
+    }
+    assert evaluation.balance.balanced(None, None) == pytest.approx(expected)
 
 
 def test_mean_average_precision_matches_its_definition():
@@ -91,10 +88,6 @@ def test_bad_images_are_logged_and_bounded(caplog):
     with pytest.raises(ValueError, match="More than 5 % of 20 examples are bad"):
         evaluation.evaluate(mean_color_model(), ["top1"], inputs)
     assert "test: bad example 1, which gets weight 0: example 3" in caplog.text
-
-
-def test_evaluators_pass_max_bad_share_to_their_datasets():
-    assert evaluation.get(["knn:digits"], 0.3)["knn:digits"].max_bad_share == 0.3
 
 
 @pytest.mark.full
@@ -146,18 +139,6 @@ def test_rejects_unknown_evaluators_and_datasets(name, message):
         evaluation.evaluate(small_vit(), [name])
 
 
-def test_rejects_models_with_other_classes():
-    with pytest.raises(ValueError, match="each of 4 classes"):
-        evaluation.evaluate(small_vit(), ["top1"], color_inputs(classes=4))
-
-
-def test_rejects_models_that_change_their_images():
-    scale = keras.layers.Rescaling(2.0, name="scale")
-    model = keras.Sequential([keras.Input((8, 8, 3)), scale, small_vit()])
-    with pytest.raises(ValueError, match="^`model` changes images in 'scale'"):
-        evaluation.evaluate(model, ["top1:digits"])
-
-
 class Subclass(keras.Model):
     def __init__(self):
         super().__init__()
@@ -168,17 +149,18 @@ class Subclass(keras.Model):
 
 
 def test_rejects_subclassed_models():
-    with pytest.raises(ValueError, match="must have a static image size: make it functional"):
-        evaluation.evaluate(Subclass(), ["top1:digits"])
     with pytest.raises(ValueError, match="must have a known output shape: make it functional"):
         evaluation.evaluate(Subclass(), ["top1"], color_inputs())
 
 
-@pytest.mark.parametrize("name", ["top1", "knn", "calibration", "average_precision"])
+def test_rejects_models_with_other_classes():
+    with pytest.raises(ValueError, match="each of 4 classes"):
+        evaluation.evaluate(small_vit(), ["top1"], color_inputs(classes=4))
+
+
+@pytest.mark.parametrize("name", ["top1", "calibration", "average_precision"])
 def test_rejects_nan_outputs(name):
-    broken = mean_color_model()
-    broken.get_layer("head").set_weights([np.full((3, 3), np.nan), np.zeros(3)])
-    # `knn` uses the input of the last layer.
-    deeper = keras.Model(broken.input, keras.layers.Dense(3)(broken.output))
+    model = mean_color_model()
+    model.get_layer("head").bias.assign(np.full(3, np.nan))
     with pytest.raises(ValueError, match="must be finite"):
-        evaluation.evaluate(deeper, [name], color_inputs())
+        evaluation.evaluate(model, [name], color_inputs())

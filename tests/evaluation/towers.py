@@ -1,8 +1,5 @@
 """A small model with an image and a text tower, and its tokenizer, for tests."""
 
-import json
-from pathlib import Path
-
 import keras_vit
 
 SPECIAL = ("<pad>", "<eos>", "<unk>")  # those of SigLIP 2
@@ -11,22 +8,14 @@ LENGTH = 6
 
 
 def write_tokenizer(path):
-    """Writes a `tokenizer.json` with an id for each word."""
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    added = [{"id": i, "content": name, "special": True, **flags} for i, name in enumerate(SPECIAL)]
+    """Writes a `tokenizer.json` with an id for each word, and returns its path."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
     vocabulary = {word: i for i, word in enumerate((*SPECIAL, *WORDS))}
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": None,
-        "decoder": None,
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
-    }
-    Path(path).write_text(json.dumps(content))
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(path))
     return str(path)
 
 
