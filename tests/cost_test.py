@@ -1,4 +1,4 @@
-"""Compares computed costs with Table 6 of the ViT paper, with the operations in the jaxpr, and with
+"""Compares computed costs with Table 6 of the paper, with the operations in the jaxpr, and with
 manual counts."""
 
 import math
@@ -93,31 +93,17 @@ def test_multiply_accumulates_match_jaxpr(build, arguments):
 
     sizes = {"input_shape": (32, 48, 3), "classes": 7} if "depth" in arguments else SMALL
     model = build(**{**sizes, **arguments})
-    images = jax.numpy.zeros((1, *model.input_shape[1:]))
-    jaxpr = jax.make_jaxpr(lambda x: model(x, training=False))(images)
+    jaxpr = jax.make_jaxpr(model)(jax.numpy.zeros((1, *model.input_shape[1:])))
     assert cost.multiply_accumulates(model) == _products(jaxpr.jaxpr)
 
 
 def test_table_6_counts_whole_last_block_but_no_head():
     model = keras_vit.VisionTransformer(**SMALL)
-    tokens = 25
-    d = 12
-    m = 20
-    last_block = (tokens - 1) * (2 * d * d + 2 * tokens * d + 2 * d * m)
+    tokens = 25  # 4 x 6 patches and the class token
+    width = SMALL["hidden_size"]
+    per_token = 2 * width * width + 2 * tokens * width + 2 * width * SMALL["mlp_dim"]
     added = cost.multiply_accumulates(model, table_6=True) - cost.multiply_accumulates(model)
-    assert added == last_block - d * 7
-
-
-def test_flops_of_nested_functional_model():
-    inputs = keras.Input((8, 6, 3))
-    x = keras.layers.Conv2D(4, 3, strides=2, padding="same")(inputs)
-    x = keras.layers.BatchNormalization()(x)
-    outputs = keras.layers.Dense(5)(keras.layers.Flatten()(x))
-    inner = keras.Model(inputs, outputs)
-    model = keras.Model(inputs, keras.layers.Dense(2)(inner(inputs)))
-    # The kernel has 3 rows and 3 columns. In total, the 4 output rows read 12 input rows, one of
-    # which is padding. The 3 output columns read 9 input columns, one of which is padding.
-    assert keras_vit.flops(model) == 2 * (11 * 8 * 3 * 4 + 4 * 3 * 4 * 5 + 5 * 2)
+    assert added == (tokens - 1) * per_token - width * SMALL["classes"]
 
 
 def test_shared_layer_counts_once_per_call():
@@ -130,10 +116,8 @@ def test_shared_layer_counts_once_per_call():
 
 
 @pytest.mark.parametrize(
-    ("options", "products"),
+    ("options", "products"),  # number of products along the height times that along the width
     [
-        ({"padding": "valid"}, 6 * 3 * 5 * 3),
-        ({"padding": "same"}, (3 * 8 - 2) * (3 * 7 - 2)),
         ({"padding": "same", "strides": 2}, (3 * 4 - 1) * (3 * 4 - 2)),
         ({"padding": "same", "dilation_rate": 2}, (3 * 8 - 4) * (3 * 7 - 4)),
         ({"padding": "valid", "data_format": "channels_first"}, 6 * 3 * 5 * 3),
@@ -155,27 +139,11 @@ class _Table(keras.layers.Layer):
         return x @ self.table
 
 
-class _CountedTable(_Table):
-    def multiply_accumulates(self, input_shape):
-        return input_shape[1] * input_shape[2] * 3
-
-
-def test_custom_layer_can_define_multiply_accumulates():
-    inputs = keras.Input((8, 6))
-    model = keras.Model(inputs, _CountedTable()(inputs))
-    assert cost.multiply_accumulates(model) == 8 * 6 * 3
-
-
 @pytest.mark.parametrize(
     ("build", "name"),
     [
         (lambda x: keras.layers.Attention()([x, x]), "Attention"),
-        (lambda x: keras.layers.MultiHeadAttention(2, 3)(x, x), "MultiHeadAttention"),
         (lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))), "Matmul"),
-        (
-            lambda x: keras.ops.depthwise_conv(x[:, None], np.ones((1, 3, 6, 1), "float32")),
-            "DepthwiseConv",
-        ),
         (_Table(), "_Table"),
         (keras.layers.LSTM(3), "LSTM"),
     ],

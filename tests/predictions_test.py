@@ -16,17 +16,13 @@ def test_top_classes_are_sorted_and_named():
 
 @pytest.mark.parametrize(
     ("activation", "expected"),
-    [
-        ("auto", [1 / (1 + np.exp(-2)), 1 / (1 + np.exp(2))]),
-        ("sigmoid", [1 / (1 + np.exp(-3)), 1 / (1 + np.exp(-1))]),
-        ("none", [3.0, 1.0]),
-    ],
+    [("auto", [3 / 4, 1 / 4]), ("sigmoid", [3 / 4, 1 / 2]), ("none", [np.log(3), 0])],
 )
 def test_activation_converts_logits(activation, expected):
-    logits = np.array([[1.0, 3.0]], "float32")
-    decoded = keras_vit.decode_predictions(logits, names=["cat", "dog"], activation=activation)
-    assert [name for _, name, _ in decoded[0]] == ["dog", "cat"]
-    np.testing.assert_allclose([score for *_, score in decoded[0]], expected, rtol=1e-6)
+    logits = np.log([[1, 3]])
+    (decoded,) = keras_vit.decode_predictions(logits, names=["cat", "dog"], activation=activation)
+    assert [name for _, name, _ in decoded] == ["dog", "cat"]
+    np.testing.assert_allclose([score for *_, score in decoded], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("classes", "file"), [(1000, "ilsvrc2012"), (21843, "imagenet21k")])
@@ -35,8 +31,7 @@ def test_published_names_are_read_from_mirror(classes, file, tmp_path, monkeypat
     path = tmp_path / "bit_models" / f"{file}_wordnet_lemmas.txt"
     path.write_text("".join(f"class {i}\n" for i in range(classes)))
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
-    scores = np.zeros((1, classes), "float32")
-    scores[0, 17] = 1
+    scores = np.eye(1, classes, k=17, dtype="float32")
     assert keras_vit.decode_predictions(scores, top=1) == [[(17, "class 17", 1.0)]]
     path.write_text("one\n")
     with pytest.raises(ValueError, match="must have one name per class"):

@@ -1,3 +1,5 @@
+"""Tests of the optimizers, of gradient clipping and of the EMA."""
+
 import types
 
 import keras
@@ -38,38 +40,38 @@ def _model(num_layers=1):
     return VisionTransformer(**sizes, classes=3, input_shape=(8, 12, 3))
 
 
-@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
-def test_decay_is_scaled_by_learning_rate(name):
-    optimizer = optimizers.get(name, 0.1, weight_decay=0.5)
-    after = _train(optimizer, {"kernel": [1.0, 2.0]}, [np.zeros((1, 2))])
-    np.testing.assert_allclose(after, [[0.95, 1.9]], rtol=1e-6)
-
-
-def test_sgd_with_bfloat16_momentum_matches_reference():
-    schedule = optimizers.Schedule("cosine", 0.1, total_steps=10, warmup_steps=2)
-    optimizer = optimizers.get("sgd", schedule, momentum_dtype="bfloat16")
-    expected = [
-        [1, -2, 3, 0.5],
-        [0.97335356, -1.98223567, 2.99111795, 0.41098320],
-        [0.89759976, -1.93147266, 2.96573639, 0.15716836],
-        [0.80518973, -1.86949027, 2.93474507, -0.15236807],
-        [0.70752126, -1.80415571, 2.90207767, -0.47904095],
-    ]
-    np.testing.assert_allclose(_train(optimizer, START, GRADIENTS), expected, atol=2e-7)
-
-
-def test_adamw_matches_big_vision():
-    schedule = optimizers.Schedule("cosine", 1e-3, total_steps=10, warmup_steps=2)
-    optimizer = optimizers.get(
-        "adamw", schedule, weight_decay=0.1, decay_mask="kernels", momentum_dtype="bfloat16"
-    )
-    expected = [
-        [1, -2, 3, 0.5],
-        [0.999450207, -1.999401927, 2.999351978, 0.499500871],
-        [0.998349607, -1.998207808, 2.998057842, 0.498500884],
-        [0.997293353, -1.997057796, 2.996811628, 0.497538716],
-        [0.996355057, -1.996040463, 2.995708942, 0.496686995],
-    ]
+@pytest.mark.parametrize(
+    ("name", "rate", "options", "expected"),
+    [
+        (
+            "sgd",
+            0.1,
+            {},
+            [
+                [1, -2, 3, 0.5],
+                [0.97335356, -1.98223567, 2.99111795, 0.41098320],
+                [0.89759976, -1.93147266, 2.96573639, 0.15716836],
+                [0.80518973, -1.86949027, 2.93474507, -0.15236807],
+                [0.70752126, -1.80415571, 2.90207767, -0.47904095],
+            ],
+        ),
+        (
+            "adamw",
+            1e-3,
+            {"weight_decay": 0.1, "decay_mask": "kernels"},
+            [
+                [1, -2, 3, 0.5],
+                [0.999450207, -1.999401927, 2.999351978, 0.499500871],
+                [0.998349607, -1.998207808, 2.998057842, 0.498500884],
+                [0.997293353, -1.997057796, 2.996811628, 0.497538716],
+                [0.996355057, -1.996040463, 2.995708942, 0.496686995],
+            ],
+        ),
+    ],
+)
+def test_updates_match_vit_jax_and_big_vision(name, rate, options, expected):
+    schedule = optimizers.Schedule("cosine", rate, total_steps=10, warmup_steps=2)
+    optimizer = optimizers.get(name, schedule, momentum_dtype="bfloat16", **options)
     np.testing.assert_allclose(_train(optimizer, START, GRADIENTS), expected, atol=3e-7)
 
 
@@ -89,21 +91,21 @@ def test_adamw_adds_epsilon_to_corrected_moment():
     ],
 )
 def test_decay_mask_selects_parameters(options, decayed):
-    variables = _model().trainable_variables
+    variables = []
+    for path in ("head/kernel", "head/bias", "encoder_norm/gamma", "class_token/cls"):
+        layer, name = path.split("/")
+        with keras.name_scope(layer):
+            variables.append(keras.Variable(1.0, name=name))
     optimizer = optimizers.get("adamw", 0.1, weight_decay=0.5, **options)
     optimizer.build(variables)
-    for variable in variables:
-        variable.assign(ops.ones(variable.shape))
-    optimizer.apply([ops.zeros(variable.shape) for variable in variables])
-    after = {variable.path: float(ops.max(variable)) for variable in variables}
-    for name in ("head/kernel", "head/bias", "encoder_norm/gamma", "class_token/cls"):
-        assert after[name] == (pytest.approx(0.95) if name in decayed else 1), name
+    optimizer.apply([ops.zeros(())] * len(variables))
+    after = {variable.path: float(variable.value) for variable in variables}
+    assert after == pytest.approx({path: 0.95 if path in decayed else 1 for path in after})
 
 
-@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
-def test_layer_decay_scales_rate_by_depth(name):
+def test_layer_decay_scales_rate_by_depth():
     variables = _model(num_layers=3).trainable_variables
-    optimizer = optimizers.get(name, 1.0, layer_decay=0.5)
+    optimizer = optimizers.SGD(1.0, layer_decay=0.5)
     optimizer.build(variables)
     before = [to_numpy(variable) for variable in variables]
     optimizer.apply([ops.ones(variable.shape) for variable in variables])
@@ -145,28 +147,26 @@ def test_optimizer_serialization_round_trips(name):
     assert options.items() <= again.get_config().items()
 
 
-@pytest.mark.parametrize("name", ["adamw", pytest.param("sgd", marks=pytest.mark.full)])
-def test_fit_resumes_saved_model_and_optimizer(name, tmp_path):
+def test_fit_resumes_saved_model_and_optimizer(tmp_path):
     model = _model()
     images = random_images((9, 8, 12, 3))
     labels = np.arange(9) % 3
     schedule = optimizers.Schedule("cosine", 0.01, 20, 2)
     model.compile(
-        optimizers.get(name, schedule, momentum_dtype="bfloat16"),
+        optimizers.AdamW(schedule, momentum_dtype="bfloat16"),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     options = {"batch_size": 3, "shuffle": False, "verbose": 0}
-    losses = model.fit(images, labels, epochs=3, **options).history["loss"]
-    assert losses[-1] < losses[0]
+    model.fit(images, labels, **options)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
+    losses = [each.fit(images, labels, **options).history["loss"] for each in (again, model)]
+    np.testing.assert_allclose(*losses, rtol=1e-6)
     for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
         np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs), err_msg=ours.path)
-    further = [m.fit(images, labels, **options).history["loss"] for m in (again, model)]
-    np.testing.assert_allclose(*further, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("norm", "factor"), [(1.0, 0.2), (0.0, 1), (5.0, 1), (6.0, 1)])
+@pytest.mark.parametrize(("norm", "factor"), [(1.0, 0.2), (0.0, 1), (6.0, 1)])
 def test_clips_only_larger_norms(norm, factor):
     gradients = [np.array([[3.0]], "float32"), None, np.array([4.0], "float32")]
     (first, missing, last), before = optimizers.clip_by_global_norm(gradients, norm)
@@ -174,11 +174,7 @@ def test_clips_only_larger_norms(norm, factor):
     np.testing.assert_allclose([first[0, 0], last[0]], [3 * factor, 4 * factor], rtol=1e-6)
 
 
-def test_ema_update_is_a_weighted_mean():
-    old = np.array([1.0, 2.0], "float32")
-    new = np.array([3.0, 2.0], "float32")
-    np.testing.assert_allclose(optimizers.ema_update(old, new, 0.75), [1.5, 2.0])
-    # The average of a constant weight has no rounding error.
+def test_ema_of_a_constant_weight_has_no_rounding_error():
     third = np.array([1 / 3], "float32")
     np.testing.assert_array_equal(optimizers.ema_update(third, third, 0.9999), third)
 

@@ -1,3 +1,5 @@
+"""Tests of the learning-rate schedules."""
+
 import keras
 import numpy as np
 import pytest
