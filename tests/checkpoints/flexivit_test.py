@@ -35,13 +35,6 @@ def timm_folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("patch_size", [4, 6, 16])
-def test_resized_patches_match_timm(patch_size, timm_folder):
-    model = keras_vit.from_pretrained(timm_folder, patch_size=patch_size, input_shape=(48, 48, 3))
-    expected = read_arrays(FAMILY_FILES / "timm_flexivit.io.npz")
-    assert_close(model(expected["images"]), expected[f"logits_patch_{patch_size}"])
-
-
 def resize_as_big_vision(kernel, patch_size):
     """Resizes a patch kernel by the formula of the FlexiViT paper."""
     side = kernel.shape[0]
@@ -51,6 +44,13 @@ def resize_as_big_vision(kernel, patch_size):
     pixels = kernel.reshape(side * side, -1)
     result = np.linalg.pinv(matrix.T.astype(np.float64)) @ pixels
     return result.reshape(patch_size, patch_size, *kernel.shape[2:])
+
+
+@pytest.mark.parametrize("patch_size", [4, 6, 16])
+def test_resized_patches_match_timm(patch_size, timm_folder):
+    model = keras_vit.from_pretrained(timm_folder, patch_size=patch_size, input_shape=(48, 48, 3))
+    expected = read_arrays(FAMILY_FILES / "timm_flexivit.io.npz")
+    assert_close(model(expected["images"]), expected[f"logits_patch_{patch_size}"])
 
 
 @pytest.mark.one_backend

@@ -132,12 +132,3 @@ def test_zero_head_causes_a_warning_only_if_kept(tmp_path):
     with pytest.warns(UserWarning, match="all zeros"):
         checkpoints.load(small_model(), tmp_path / "zero.npz")
     checkpoints.load(small_model(), tmp_path / "zero.npz", head="new")
-
-
-def test_npz_loading_ignores_the_config_of_a_run(tmp_path):
-    mask_embedding = "mask_patches/mask_embedding"
-    arrays = {**read_arrays(VIT_TOKEN), mask_embedding: np.zeros((1, 1, 64), "float32")}
-    np.savez(tmp_path / "weights.npz", **arrays)
-    (tmp_path / "config.json").write_text('{"architecture": "VisionTransformer"}')
-    report = checkpoints.load(small_model(), tmp_path / "weights.npz", head="new")
-    assert names_of(report.unused) == {mask_embedding}

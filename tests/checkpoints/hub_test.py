@@ -19,6 +19,17 @@ from ..shared import GOLDEN, GOLDEN_SIZES
 
 pytestmark = pytest.mark.one_backend
 
+TINY = {
+    "patch_size": 7,
+    "num_layers": 3,
+    "hidden_size": 24,
+    "mlp_dim": 96,
+    "num_heads": 3,
+    "layer_scale": 1e-5,
+    "exact_gelu": True,
+    "input_shape": (42, 42, 3),
+}
+
 
 class HubErrors:
     """The errors of huggingface_hub, which need not be installed."""
@@ -83,6 +94,22 @@ def assert_matches_reference(model, case):
     np.testing.assert_allclose(features, reference["pooler_output"], atol=1e-4)
 
 
+def write_index(folder, shards):
+    """Writes the index of sharded weights. `shards` maps names of arrays to files."""
+    index = json.dumps({"weight_map": shards})
+    (folder / "model.safetensors.index.json").write_text(index)
+
+
+@pytest.fixture
+def published_repository(create_repository, monkeypatch):
+    """Publishes the weights of a tiny DINOv2 in a repository, and returns its folder."""
+    monkeypatch.setitem(families.dinov2.FAMILY.sizes, "DINOv2-Tiny/7", TINY)
+    url = "https://huggingface.co/facebook/tiny"
+    entry = families.PublishedWeights("lvd142m", "tiny", "DINOv2-Tiny/7", url, 0)
+    monkeypatch.setattr(published, "published_files", lambda: [entry])
+    return create_repository("facebook/tiny", "dinov2")
+
+
 def test_loads_hugging_face_repository(create_repository):
     folder = create_repository("someone/dinov2", "dinov2")
     (folder / "preprocessor_config.json").write_text('{"image_mean": 0.4, "image_std": 0.2}')
@@ -109,12 +136,6 @@ def test_timm_repository_sets_preprocessing(create_repository):
     assert preprocessing.std == (63.75,) * 3
     assert (preprocessing.resize, preprocessing.crop_fraction) == ("stretch", 0.9)
     assert preprocessing.interpolation == "bilinear"
-
-
-def write_index(folder, shards):
-    """Writes the index of sharded weights. `shards` maps names of arrays to files."""
-    index = json.dumps({"weight_map": shards})
-    (folder / "model.safetensors.index.json").write_text(index)
 
 
 @pytest.mark.parametrize("unreachable", [None, "model.safetensors"], ids=["online", "offline"])
@@ -155,28 +176,6 @@ def test_model_safetensors_takes_precedence(create_repository):
     shutil.copy(folder / "model.safetensors", folder / "open_clip_model.safetensors")
     write_index(folder, {"a": "missing.safetensors"})
     assert keras_vit.from_pretrained("a/b").input_shape == (None, 42, 42, 3)
-
-
-TINY = {
-    "patch_size": 7,
-    "num_layers": 3,
-    "hidden_size": 24,
-    "mlp_dim": 96,
-    "num_heads": 3,
-    "layer_scale": 1e-5,
-    "exact_gelu": True,
-    "input_shape": (42, 42, 3),
-}
-
-
-@pytest.fixture
-def published_repository(create_repository, monkeypatch):
-    """Publishes the weights of a tiny DINOv2 in a repository, and returns its folder."""
-    monkeypatch.setitem(families.dinov2.FAMILY.sizes, "DINOv2-Tiny/7", TINY)
-    url = "https://huggingface.co/facebook/tiny"
-    entry = families.PublishedWeights("lvd142m", "tiny", "DINOv2-Tiny/7", url, 0)
-    monkeypatch.setattr(published, "published_files", lambda: [entry])
-    return create_repository("facebook/tiny", "dinov2")
 
 
 @pytest.mark.parametrize("source", ["lvd142m", "lvd142m:tiny", "facebook/tiny"])

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.names import EMBEDDING, POSITIONS
 from keras_vit.checkpoints.position_embeddings import resample
@@ -43,3 +44,22 @@ def test_rejects_other_keras_models():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="must be an image model of keras_vit"):
         checkpoints.load(model, VIT_TOKEN)
+
+
+@pytest.mark.one_backend
+def test_rejects_other_pool_padding(tmp_path):
+    sizes = {"depth": 8, "width": 32, "input_shape": (16, 16, 3), "classes": 3}
+    model = keras_vit.BiTResNet(**sizes, pool_padding="minus_infinity")
+    checkpoints.save(model, tmp_path / "model.npz")
+    with pytest.raises(ValueError, match="must be built with pool_padding=minus_infinity"):
+        checkpoints.load(keras_vit.BiTResNet(**sizes), tmp_path / "model.npz", head="new")
+
+
+@pytest.mark.one_backend
+def test_npz_loading_ignores_the_config_of_a_run(tmp_path):
+    mask_embedding = "mask_patches/mask_embedding"
+    arrays = {**read_arrays(VIT_TOKEN), mask_embedding: np.zeros((1, 1, 64), "float32")}
+    np.savez(tmp_path / "weights.npz", **arrays)
+    (tmp_path / "config.json").write_text('{"architecture": "VisionTransformer"}')
+    report = checkpoints.load(small_model(), tmp_path / "weights.npz", head="new")
+    assert report.unused == [(mask_embedding, (1, 1, 64))]

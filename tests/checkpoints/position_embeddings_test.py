@@ -8,10 +8,12 @@ from keras_vit import checkpoints
 from keras_vit.checkpoints.names import POSITIONS
 from keras_vit.checkpoints.position_embeddings import RULES, resample, resample_axis, source_grid
 
-from ..shared import random_images, randomize, read_arrays
+from ..shared import assert_close, random_images, randomize, read_arrays
 from .helpers import VIT_TOKEN, assert_matches_logits, small_model, weights_of
 
 pytestmark = pytest.mark.one_backend  # positions are resampled in numpy
+
+GRIDS = [(4, 6), (6, 4), (7, 12), (14, 24), (14, 7)]
 
 
 @pytest.mark.parametrize(
@@ -30,9 +32,6 @@ pytestmark = pytest.mark.one_backend  # positions are resampled in numpy
 )
 def test_source_grid_is_inferred(rows, token, target, given, expected):
     assert source_grid(rows, token, target, given) == expected
-
-
-GRIDS = [(4, 6), (6, 4), (7, 12), (14, 24), (14, 7)]
 
 
 @pytest.mark.parametrize("class_token", [0, 1])
@@ -106,3 +105,11 @@ def test_class_token_without_position_gets_zero_row(tmp_path):
     np.savez(tmp_path / "tok.npz", **arrays)
     weights = weights_of(small_model(weights=tmp_path / "tok.npz"))
     assert not weights[POSITIONS][:, 0].any()
+
+
+def test_positions_are_added_to_both_class_tokens(tmp_path):
+    model = randomize(small_model(distilled=True))
+    checkpoints.save(model, tmp_path / "model.npz")
+    other = small_model(distilled=True, class_token_position=False, weights=tmp_path / "model.npz")
+    images = random_images((2, 32, 32, 3), seed=1)
+    assert_close(other(images), model(images), tolerance=1e-4)

@@ -63,14 +63,6 @@ def test_rejects_other_positions_with_equal_arrays(
         checkpoints.load(build(**variant_of_model), tmp_path / "model.npz", head="new")
 
 
-def test_rejects_other_pool_padding(tmp_path):
-    sizes = {"depth": 8, "width": 32, "input_shape": (16, 16, 3), "classes": 3}
-    model = keras_vit.BiTResNet(**sizes, pool_padding="minus_infinity")
-    checkpoints.save(model, tmp_path / "model.npz")
-    with pytest.raises(ValueError, match="must be built with pool_padding=minus_infinity"):
-        checkpoints.load(keras_vit.BiTResNet(**sizes), tmp_path / "model.npz", head="new")
-
-
 @pytest.mark.parametrize("variant", [LEARNED_2D, EVERY_LAYER, {**LEARNED_2D, **SHARED}], ids=str)
 def test_position_variants_are_resampled(variant, tmp_path):
     model = build(**variant)

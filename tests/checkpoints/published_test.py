@@ -17,6 +17,38 @@ from .helpers import weights_of
 pytestmark = pytest.mark.one_backend  # names and tables do not depend on the backend
 
 PUBLISHED = published.published_files()
+# A file of AugReg that was trained on ImageNet-21k, and is not in the table.
+AUGREG = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
+
+
+@pytest.fixture
+def publish_tiny(tmp_path, monkeypatch):
+    """Returns a function that publishes a ViT-Ti/16 with five classes as "sam:tiny" in a mirror,
+    and returns the model."""
+
+    def publish(representation_size):
+        model = keras_vit.ViT_Ti16(
+            input_shape=(32, 32, 3), classes=5, representation_size=representation_size
+        )
+        randomize_head(model)
+        (tmp_path / "sam").mkdir()
+        checkpoints.save(model, tmp_path / "sam" / "tiny.npz")
+        entry = families.PublishedWeights(
+            collection="sam",
+            name="tiny",
+            model="ViT-Ti/16",
+            url="gs://vit_models/sam/tiny.npz",
+            classes=5,
+            resolution=32,
+            representation_size=representation_size,
+        )
+        monkeypatch.setattr(published, "published_files", lambda: [entry])
+        monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
+        # The name takes precedence over the folder "sam" in the working directory.
+        monkeypatch.chdir(tmp_path)
+        return model
+
+    return publish
 
 
 def test_published_files_have_known_models_and_own_urls():
@@ -105,10 +137,6 @@ def test_timm_files_prepare_images_as_timm():
         np.testing.assert_allclose(scaled, [mean, std], atol=1e-9, err_msg=name)
 
 
-# A file of AugReg that was trained on ImageNet-21k, and is not in the table.
-AUGREG = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
-
-
 def test_name_of_an_augreg_file_describes_it(monkeypatch):
     assert published.find_file("augreg", AUGREG).classes == 21843
     assert published.find_file("augreg", AUGREG.replace("i21k", "i1k")).classes == 1000
@@ -162,36 +190,6 @@ def test_sizes_are_found_by_their_arguments(name):
 
 def test_other_arguments_have_no_size():
     assert families.find_size({"depth": None, "width_factor": 1}) is None
-
-
-@pytest.fixture
-def publish_tiny(tmp_path, monkeypatch):
-    """Returns a function that publishes a ViT-Ti/16 with five classes as "sam:tiny" in a mirror,
-    and returns the model."""
-
-    def publish(representation_size):
-        model = keras_vit.ViT_Ti16(
-            input_shape=(32, 32, 3), classes=5, representation_size=representation_size
-        )
-        randomize_head(model)
-        (tmp_path / "sam").mkdir()
-        checkpoints.save(model, tmp_path / "sam" / "tiny.npz")
-        entry = families.PublishedWeights(
-            collection="sam",
-            name="tiny",
-            model="ViT-Ti/16",
-            url="gs://vit_models/sam/tiny.npz",
-            classes=5,
-            resolution=32,
-            representation_size=representation_size,
-        )
-        monkeypatch.setattr(published, "published_files", lambda: [entry])
-        monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
-        # The name takes precedence over the folder "sam" in the working directory.
-        monkeypatch.chdir(tmp_path)
-        return model
-
-    return publish
 
 
 def test_published_weights_set_classes_and_pre_logits(publish_tiny):

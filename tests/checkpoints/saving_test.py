@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.models.any_model import logits_activation_of, set_logits_activation
 
-from ..shared import GOLDEN, assert_close, assert_same_arrays, random_images, randomize, read_arrays
+from ..shared import GOLDEN, assert_same_arrays, randomize, read_arrays
 from .helpers import small_model, weights_of
 
 PHOTOS = keras_vit.Preprocessing(
@@ -70,9 +70,9 @@ def test_bfloat16_variables_are_saved_as_float32(tmp_path):
     model = randomize(small_model())
     checkpoints.save(model, tmp_path / "saved.npz")
     restored = small_model(weights=tmp_path / "saved.npz")
-    arrays = read_arrays(tmp_path / "saved.npz")
-    assert {array.dtype for array in arrays.values()} == {np.dtype("float32")}
     assert_same_arrays(weights_of(restored), weights_of(model))
+    arrays = read_arrays(tmp_path / "saved.npz")
+    assert {array.dtype.name for array in arrays.values()} == {"float32"}
 
 
 @pytest.mark.one_backend
@@ -133,14 +133,6 @@ def test_load_converts_preprocessing_to_another_bit_depth(tmp_path):
     assert model.preprocessing.bit_depth == 8
     np.testing.assert_allclose(model.preprocessing.mean, [30000 / 257] * 3)
     np.testing.assert_allclose(model.preprocessing.std, [20000 / 257] * 3)
-
-
-def test_load_adds_positions_to_both_class_tokens(tmp_path):
-    model = randomize(small_model(distilled=True))
-    checkpoints.save(model, tmp_path / "model.npz")
-    other = small_model(distilled=True, class_token_position=False, weights=tmp_path / "model.npz")
-    images = random_images((2, 32, 32, 3), seed=1)
-    assert_close(other(images), model(images), tolerance=1e-4)
 
 
 @pytest.mark.one_backend

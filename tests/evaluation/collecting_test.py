@@ -10,8 +10,12 @@ from keras_vit import data, files
 from keras_vit.evaluation import report
 from keras_vit.evaluation.collecting import read_test_examples, sample_indices
 
-from ..data.helpers import by_index, read_all, sequential
+from ..data.helpers import by_index, sequential
 from .colors import color_inputs, mean_color_model, unreadable, with_labels
+
+
+def in_two_shards(source):
+    return sequential(source, [6, 14])
 
 
 @pytest.mark.parametrize("mistakes", [0, 2])
@@ -45,10 +49,6 @@ def test_samples_spread_over_sorted_classes():
     assert shown_labels.sum(0).tolist() == [15, 15, 15]
 
 
-def in_two_shards(source):
-    return sequential(source, [6, 14])
-
-
 @pytest.mark.parametrize(
     ("kind", "expected_sample"), [(by_index, [0, 6, 12, 19]), (in_two_shards, [0, 1, 2, 3])]
 )
@@ -67,15 +67,15 @@ def test_selected_examples_keep_their_order(kind, expected_sample):
 @pytest.mark.parametrize("kind", ["masks", "none"])
 def test_examples_without_classes_are_read(kind):
     """Batches are as large as masks are wide, so that their axes could be confused."""
-    masks = np.zeros((20, 8, 8), "int32")
+    inputs = color_inputs(test=20)
+    source = inputs.test
 
     def read(index):
-        return {"image": tf.constant(pixels)[index], "mask": tf.constant(masks)[index]}
+        return {"image": source.read(index)["image"], "mask": tf.zeros((8, 8), tf.int32)}
 
-    inputs = color_inputs(test=20)
-    pixels = np.stack([example["image"] for example in read_all(inputs.test)])
     names = ("a", "b") if kind == "masks" else ()
-    test = dataclasses.replace(inputs.test, read=read, labels=None, class_names=names, target=kind)
+    test = dataclasses.replace(source, read=read, labels=None, class_names=names, target=kind)
     inputs = dataclasses.replace(inputs, train=test, test=test, batch_size=8, target=kind)
     found, _, _ = read_test_examples(inputs, [17, 3])
-    np.testing.assert_allclose(found, pixels[[17, 3]] / 127.5 - 1, atol=1e-6)
+    pixels = np.stack([source.read(index)["image"] for index in (17, 3)])
+    np.testing.assert_allclose(found, pixels / 127.5 - 1, atol=1e-6)

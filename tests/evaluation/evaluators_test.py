@@ -15,6 +15,15 @@ from keras_vit.evaluation.collecting import collect, outputs_of
 from .colors import color_inputs, mean_color_model, small_vit, unreadable, with_labels
 
 
+class Subclass(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.vit = small_vit()
+
+    def call(self, images):
+        return self.vit(images)
+
+
 def test_top1_counts_every_example_once():
     inputs = color_inputs(test=11)
     metrics = evaluation.evaluate(mean_color_model(), ["top1", "average_precision"], inputs)
@@ -137,15 +146,6 @@ def test_reused_functions_use_the_current_weights():
 def test_rejects_unknown_evaluators_and_datasets(name, message):
     with pytest.raises(ValueError, match=message):
         evaluation.evaluate(small_vit(), [name])
-
-
-class Subclass(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.vit = small_vit()
-
-    def call(self, images):
-        return self.vit(images)
 
 
 def test_rejects_subclassed_models():

@@ -26,16 +26,6 @@ def model():
     return small_vit()
 
 
-def test_frozen_features_distinguish_colors(model, caplog):
-    inputs = color_inputs(train=60)
-    with caplog.at_level(logging.WARNING, "keras_vit"):
-        metrics = evaluation.evaluate(model, ["fewshot", "knn", "linear_probe"], inputs)
-    assert metrics["knn/accuracy"] == metrics["linear_probe/accuracy"] == 1
-    assert 1 / 3 <= metrics["fewshot/1shot"] <= metrics["fewshot/25shot"] == 1
-    # Each class has 20 examples, so 25 shots use all of them.
-    assert "3 of 3 classes have fewer than 25 training images" in caplog.text
-
-
 @pytest.fixture
 def collected(monkeypatch):
     """Returns a list of the splits of which features are computed."""
@@ -48,6 +38,16 @@ def collected(monkeypatch):
 
     monkeypatch.setattr(frozen, "collect", record_split)
     return splits
+
+
+def test_frozen_features_distinguish_colors(model, caplog):
+    inputs = color_inputs(train=60)
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        metrics = evaluation.evaluate(model, ["fewshot", "knn", "linear_probe"], inputs)
+    assert metrics["knn/accuracy"] == metrics["linear_probe/accuracy"] == 1
+    assert 1 / 3 <= metrics["fewshot/1shot"] <= metrics["fewshot/25shot"] == 1
+    # Each class has 20 examples, so 25 shots use all of them.
+    assert "3 of 3 classes have fewer than 25 training images" in caplog.text
 
 
 @pytest.mark.full

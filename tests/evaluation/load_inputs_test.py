@@ -25,6 +25,27 @@ def load_digits(model):
     return evaluation.load_inputs(model, "digits", splits=("test",))
 
 
+def write_folder(path, counts, names=("cat", "dog", "owl")):
+    """Writes images of the class's color to subfolders. `counts` maps a subfolder to their number.
+
+    The class is the last part of the subfolder, and `names` are the classes in the order of
+    `COLORS`.
+    """
+    for subfolder, count in counts.items():
+        folder = path / subfolder
+        folder.mkdir(parents=True)
+        color = COLORS[names.index(folder.name)]
+        for i in range(count):
+            (folder / f"{i}.png").write_bytes(png(np.full((8, 8, 3), color + i, "uint8")))
+    return str(path)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Returns a folder without splits, in which the colors are those of owls, cats and dogs."""
+    return write_folder(tmp_path, {"owl": 12, "cat": 12, "dog": 12}, ("owl", "cat", "dog"))
+
+
 def test_images_have_the_preprocessing_of_the_model():
     preprocessing = keras_vit.Preprocessing(mean=[51.0] * 3, std=[51.0] * 3)
     model = small_vit(input_shape=(16, 16, 3), classes=10, preprocessing=preprocessing)
@@ -59,21 +80,6 @@ def test_only_evaluators_of_the_classes_reject_another_class_order():
     evaluator.check(model)
 
 
-def write_folder(path, counts, names=("cat", "dog", "owl")):
-    """Writes images of the class's color to subfolders. `counts` maps a subfolder to their number.
-
-    The class is the last part of the subfolder, and `names` are the classes in the order of
-    `COLORS`.
-    """
-    for subfolder, count in counts.items():
-        folder = path / subfolder
-        folder.mkdir(parents=True)
-        color = COLORS[names.index(folder.name)]
-        for i in range(count):
-            (folder / f"{i}.png").write_bytes(png(np.full((8, 8, 3), color + i, "uint8")))
-    return str(path)
-
-
 def test_folder_splits_share_classes(tmp_path):
     counts = {"train/cat": 3, "train/dog": 3, "train/owl": 3, "test/cat": 2, "test/owl": 2}
     photos = write_folder(tmp_path, counts)
@@ -98,12 +104,6 @@ def test_folder_classes_get_the_order_of_the_model(names_of_model, expected, lab
     assert inputs.test.class_names == expected
     # The images are in the order of their classes.
     assert sorted(inputs.test.labels.tolist()) == labels
-
-
-@pytest.fixture
-def photos(tmp_path):
-    """Returns a folder without splits, in which the colors are those of owls, cats and dogs."""
-    return write_folder(tmp_path, {"owl": 12, "cat": 12, "dog": 12}, ("owl", "cat", "dog"))
 
 
 def test_folder_evaluator_uses_the_class_order_of_the_model(photos):

@@ -12,7 +12,7 @@ from keras_vit import evaluation
 from keras_vit.evaluation import objectnet
 
 from ..data.helpers import png
-from ..shared import SIZES
+from .colors import small_vit
 
 # The titles of the folders, and the names of ImageNet's classes for each title.
 TITLES = {"air_fan": "Air fan", "basket": "Basket", "only_here": "Only here", "unseen": "Unseen"}
@@ -91,9 +91,8 @@ def test_images_have_no_border_and_the_crop_of_bit(archive):
 def test_images_are_decoded_as_the_model_expects(archive):
     file = tf.io.encode_jpeg(np.random.default_rng(0).integers(0, 256, (36, 34, 3), "uint8"))
     (archive / "images" / "basket" / "2.jpg").write_bytes(file.numpy())
-    images = keras.Input((15, 15, 3))
     preprocessing = keras_vit.Preprocessing(library="torchvision")
-    model = keras.Model(images, keras_vit.layers.InputPreprocessing(preprocessing)(images))
+    model = small_vit(input_shape=(16, 16, 3), preprocessing=preprocessing)
     source = objectnet.load(model, "folder", str(archive)).test
     expected = tf.io.decode_jpeg(file, dct_method="INTEGER_ACCURATE")[2:-2, 2:-2]
     np.testing.assert_array_equal(source.read(2)["image"], expected)
@@ -115,7 +114,7 @@ def test_scores_rank_all_or_only_overlapping_classes():
 
 
 def test_rejects_other_models_and_folders(archive, name):
-    model = keras_vit.VisionTransformer(**SIZES, input_shape=(16, 16, 3), classes=10)
+    model = small_vit(input_shape=(16, 16, 3))
     with pytest.raises(ValueError, match="1000 classes"):
         evaluation.get([name])[name].check(model)
     names_of_classes = archive / "mappings" / "imagenet_to_label_2012_v2"

@@ -17,15 +17,6 @@ def imagenet_model():
     return keras.Model(colors.input, keras.ops.pad(colors.output, ((0, 0), (0, 997))))
 
 
-def test_real_rejects_models_without_imagenet_classes(tmp_path):
-    """Labels below 1000 are also outputs of ImageNet-21k's classes and of features."""
-    path = tmp_path / "real.json"
-    path.write_text("[[0], [1]]")
-    for model in (small_vit(classes=21_843), small_vit(include_top=False, hidden_size=1024)):
-        with pytest.raises(ValueError, match="1000 classes, in their usual order"):
-            accuracy.check_real_labels(model, color_inputs(), str(path))
-
-
 @pytest.fixture
 def images(tmp_path):
     """Writes three images to a folder of the validation split, and a file of labels.
@@ -42,6 +33,15 @@ def images(tmp_path):
     # The labels have the order of the numbers in the names of the images, which start at 2.
     (root / "real.json").write_text("[[5], [7, 0], [2], []]")
     return root / "real.json", f"real:{root}/real.json@{root}/images"
+
+
+def test_real_rejects_models_without_imagenet_classes(tmp_path):
+    """Labels below 1000 are also outputs of ImageNet-21k's classes and of features."""
+    path = tmp_path / "real.json"
+    path.write_text("[[0], [1]]")
+    for model in (small_vit(classes=21_843), small_vit(include_top=False, hidden_size=1024)):
+        with pytest.raises(ValueError, match="1000 classes, in their usual order"):
+            accuracy.check_real_labels(model, color_inputs(), str(path))
 
 
 def test_real_accepts_any_label_and_skips_unlabeled_images(images):

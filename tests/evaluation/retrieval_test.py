@@ -23,9 +23,9 @@ def recalls_of(arrays, names, monkeypatch):
 
 def test_recall_of_images_with_several_texts(monkeypatch):
     # Images a and b have two texts each, and image c has one. The last example does not count.
-    names = ["a", "a", "b", "b", "c", "d"]
-    images = np.eye(3)[[0, 0, 1, 1, 2, 0]]
-    texts = np.array([[9.0, 1, 0], [1, 9, 0], [8, 2, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]])
+    names = ["b", "a", "b", "a", "c", "d"]
+    images = np.eye(3)[[1, 0, 1, 0, 2, 0]]
+    texts = np.array([[8.0, 2, 0], [9, 1, 0], [0, 1, 0], [1, 9, 0], [1, 0, 0], [0, 0, 1]])
     texts /= np.linalg.norm(texts, axis=1, keepdims=True)
     weights = np.array([1, 1, 1, 1, 1, 0])
     arrays = {"images": images, "texts": texts, "weights": weights}

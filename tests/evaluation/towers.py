@@ -2,6 +2,8 @@
 
 import keras_vit
 
+from ..shared import SIZES
+
 SPECIAL = ("<pad>", "<eos>", "<unk>")  # those of SigLIP 2
 WORDS = ("a", "photo", "of", "black", "white", "image")
 LENGTH = 6
@@ -21,15 +23,15 @@ def write_tokenizer(path):
 
 def make_towers(tokenizer, side=8):
     """Returns random towers for images of `side` pixels."""
-    sizes = {"num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
-    image = keras_vit.VisionTransformer(
-        input_shape=(side, side, 3), patch_size=4, include_top=False, **sizes
-    )
+    image = keras_vit.VisionTransformer(**SIZES, input_shape=(side, side, 3), include_top=False)
     text = keras_vit.TextTransformer(
         vocabulary_size=len(SPECIAL + WORDS),
         length=LENGTH,
+        num_layers=1,
+        hidden_size=8,
+        mlp_dim=12,
+        num_heads=2,
         embedding_size=8,
         tokenizer=tokenizer,
-        **sizes,
     )
     return keras_vit.TwoTowers(image, text, bias=-1.0)

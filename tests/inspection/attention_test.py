@@ -13,6 +13,33 @@ from ..shared import images_for
 from .models import build, model_of_registers, vision_transformer
 
 
+def map_of(model, images, method="rollout", **options):
+    """Returns attention maps with one value per patch, flat."""
+    maps = inspection.attention_maps(model, images, method, upsample=False, **options)
+    assert maps.shape == (len(images), 3, 2)
+    return maps.reshape(len(images), 6)
+
+
+def pooling_layers():
+    return [keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(4)]
+
+
+def model_that_pools_patches():
+    vit = build()
+    return keras.Sequential([keras_vit.FeatureModel(vit, tokens="patch"), *pooling_layers()]), vit
+
+
+def model_that_pools_outside():
+    vit = build(classifier="token_unpooled", include_top=False)
+    return keras.Sequential([vit, *pooling_layers()]), vit
+
+
+def masked_patch_model():
+    return vision_transformer(
+        constructor=keras_vit.MaskedPatchVisionTransformer, classifier="token_unpooled"
+    )
+
+
 def test_scores_reproduce_the_attention():
     model = build()
     images = images_for(model)
@@ -64,33 +91,6 @@ def test_rollout_matches_the_reference(residual, expected):
     rollout = inspection.attention_rollout(scores, residual)
     np.testing.assert_allclose(rollout[0], expected, atol=1e-6)
     np.testing.assert_allclose(rollout.sum(-1), 1, atol=1e-12)
-
-
-def map_of(model, images, method="rollout", **options):
-    """Returns attention maps with one value per patch, flat."""
-    maps = inspection.attention_maps(model, images, method, upsample=False, **options)
-    assert maps.shape == (len(images), 3, 2)
-    return maps.reshape(len(images), 6)
-
-
-def pooling_layers():
-    return [keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(4)]
-
-
-def model_that_pools_patches():
-    vit = build()
-    return keras.Sequential([keras_vit.FeatureModel(vit, tokens="patch"), *pooling_layers()]), vit
-
-
-def model_that_pools_outside():
-    vit = build(classifier="token_unpooled", include_top=False)
-    return keras.Sequential([vit, *pooling_layers()]), vit
-
-
-def masked_patch_model():
-    return vision_transformer(
-        constructor=keras_vit.MaskedPatchVisionTransformer, classifier="token_unpooled"
-    )
 
 
 @pytest.mark.parametrize(
@@ -153,10 +153,12 @@ def test_maps_use_layers_up_to_the_output():
     model = keras.Sequential([class_token, keras.layers.Dense(4)])
     images = images_for(vit)
     model(images)
-    rollout = inspection.attention_rollout(inspection.attention_scores(vit, images, [1, 2]))
-    np.testing.assert_allclose(map_of(model, images), rollout[:, 0, 1:], atol=1e-6)
-    relevance = map_of(model, images, "relevance")
-    assert relevance.any()
+    scores = inspection.attention_scores(vit, images, [1, 2])
+    expected = inspection.attention_rollout(scores)[:, 0, 1:]
+    np.testing.assert_allclose(map_of(model, images), expected, atol=1e-6)
+    rollout, _ = inspection.token_attention(model, images)
+    np.testing.assert_allclose(rollout.reshape(2, 6), expected, atol=1e-6)
+    assert map_of(model, images, "relevance").any()
 
 
 def test_attention_of_a_patch_is_a_row_of_the_scores():

@@ -24,6 +24,19 @@ FIGURES = {
 }
 
 
+@pytest.fixture
+def plotted(monkeypatch):
+    """Returns a list that collects the pictures and the maps of attention plots."""
+    plotted = []
+
+    def plot(path, pictures, maps, captions):
+        plotted.append((pictures, maps))
+        open(path, "wb").close()
+
+    monkeypatch.setattr(plots, "attention", plot)
+    return plotted
+
+
 def test_report_contains_all_figures(tmp_path):
     vit = keras_vit.VisionTransformer(**MODEL)
     model = keras.Sequential([keras.Input((24, 16, 3)), vit])
@@ -48,19 +61,6 @@ def test_report_contains_all_figures(tmp_path):
     assert any("untrained head" in line for line in lines)  # the head of a new model is zero
 
 
-@pytest.fixture
-def plotted(monkeypatch):
-    """Returns a list that collects the pictures and the maps of attention plots."""
-    plotted = []
-
-    def plot(path, pictures, maps, captions):
-        plotted.append((pictures, maps))
-        open(path, "wb").close()
-
-    monkeypatch.setattr(plots, "attention", plot)
-    return plotted
-
-
 def test_pictures_show_the_pixels_of_a_wrapped_model(plotted, tmp_path):
     """The outer model takes pixel values, which it scales for the inner one."""
     pixels = keras.Input((24, 16, 3))
@@ -68,7 +68,7 @@ def test_pictures_show_the_pixels_of_a_wrapped_model(plotted, tmp_path):
     x = keras_vit.layers.InputPreprocessing(unit)(pixels)
     x = keras.layers.Rescaling(1 / 127.5, -1)(x)
     model = keras.Model(pixels, keras_vit.VisionTransformer(**MODEL)(x))
-    images = np.random.default_rng(0).integers(0, 256, (2, 24, 16, 3)).astype("float32")
+    images = 127.5 * (1 + random_images((2, 24, 16, 3)))
     write_report(model, images, tmp_path)
     ((pictures, _),) = plotted
     np.testing.assert_allclose(pictures, images / 255, atol=1e-6)
