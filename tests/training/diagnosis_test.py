@@ -6,11 +6,12 @@ import pytest
 from keras_vit.training.diagnosis import first_nonfinite_layer
 
 from ..shared import random_images
+from . import tiny
 
 
 @pytest.fixture
-def model(tiny):
-    return tiny.new_state(tiny.strategy_of(1), num_layers=2).model
+def model():
+    return tiny.new_state(num_layers=2).model
 
 
 def _diagnose(model, first_pixel=0.0, num_batches=3):

@@ -89,8 +89,8 @@ def _best_steps(evaluations):
 
 
 def test_lower_loss_breaks_ties_of_best_metric():
-    evaluations = [(0.5, 9.0), (0.5, 0.9), (0.5, 1.0), (0.6, 2.0), (0.6, math.nan)]
-    assert _best_steps(evaluations) == [0, 1, 1, 3, 3]
+    evaluations = [(0.5, 9.0), (0.5, 0.9), (0.5, 1.0), (0.6, 2.0), (0.6, math.nan), (0.6, 2.0)]
+    assert _best_steps(evaluations) == [0, 1, 1, 3, 3, 3]
 
 
 def test_loss_decides_without_a_value_of_the_metric():
