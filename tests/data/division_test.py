@@ -1,41 +1,74 @@
 """Tests of hash-based splits: test shares, folds, groups and tuning splits."""
 
-import numpy as np
 import pytest
 
 from keras_vit import data
+from keras_vit.data.sources.division import HASHED, Division
 
-from .helpers import jpeg, names_of, write_jpegs
+from .helpers import names_of, write_jpegs
+
+CLASSES = ["ant"] * 12 + ["bee"] * 7 + ["cat"] * 4
 
 
-def test_hashed_split_depends_on_the_seed_but_not_on_other_classes(photos):
-    def tested(seed=0):
-        return names_of(data.folder(photos, "test", test_share=0.25, split_seed=seed))
+def indices_of(split, classes, **fields):
+    """Returns the indices of a split of images of these classes. Three images in a row have names
+    of one patient."""
+    names = [f"p{number // 3}_{number}.jpg" for number in range(len(classes))]
+    return Division(**fields).indices(split, names, classes)
 
-    before = tested()
-    assert tested() == before != tested(seed=1)
-    (photos / "cat" / "99.jpg").write_bytes(b"another")
-    # The names are sorted by class: 3 ants and 2 bees.
-    assert tested()[:5] == before[:5]
+
+@pytest.mark.parametrize(
+    ("split", "fields", "expected"),
+    [
+        ("test", {}, [5, 6, 11, 13, 14, 22]),
+        ("test", {"split_seed": 1}, [7, 9, 10, 14, 16, 20]),
+        ("test", {"fold": "2/3"}, [2, 3, 6, 9, 13, 17, 20, 22]),
+        ("tune_val", {}, [1, 3, 12, 19]),
+    ],
+)
+def test_hashed_split_is_the_same_in_every_version(split, fields, expected):
+    """With another hash, a resumed run would train on images that it has tested on."""
+    assert indices_of(split, CLASSES, test_share=0.25, **fields) == expected
+
+
+def test_hashed_split_does_not_depend_on_other_classes():
+    with_cats, without_cats = (
+        indices_of("test", classes, test_share=0.25) for classes in (CLASSES, CLASSES[:19])
+    )
+    assert without_cats == with_cats[:5]  # 3 ants and 2 bees
 
 
 @pytest.mark.parametrize(("share", "of_ten"), [(0.1, 1), (0.9, 9)])
-def test_hashed_split_of_small_classes(share, of_ten, tmp_path, caplog):
+def test_hashed_split_of_small_classes(share, of_ten):
     """For any `test_share`, a class with one image has no test image. A class with two images has
     one test image."""
-    for name, count in (("one", 1), ("two", 2), ("ten", 10)):
-        write_jpegs(tmp_path / name, count)
-    train, test = data.load("folder", path=str(tmp_path), test_share=share)
-    assert train.class_names == ("one", "ten", "two")
-    assert np.bincount(test.labels, minlength=3).tolist() == [0, of_ten, 1]
-    assert np.bincount(train.labels).tolist() == [1, 10 - of_ten, 1]
-    assert "without examples in the test split: " in caplog.text
+    classes = ["one"] + ["two"] * 2 + ["ten"] * 10
+    train, test = (indices_of(split, classes, test_share=share) for split in ("train", "test"))
+    assert sorted(train + test) == list(range(13))
+    tested = [classes[index] for index in test]
+    assert tested == ["two"] + ["ten"] * of_ten
 
 
-def test_hashed_split_without_test_images_is_refused(tmp_path):
-    write_jpegs(tmp_path / "one", 1)
-    with pytest.raises(ValueError, match="no images, because .*data.test_share"):
-        data.load("folder", path=str(tmp_path))
+@pytest.mark.parametrize("fields", [{"test_share": 0.3}, {"fold": "2/3"}])
+def test_images_of_a_group_are_never_divided(fields):
+    # Each of ten patients has three images, and every second patient is ill in one of them.
+    classes = (["ill"] + ["well"] * 5) * 5
+    train, test, tune_train, tune_val = (
+        {index // 3 for index in indices_of(split, classes, groups=r"^(p\d+)_", **fields)}
+        for split in HASHED
+    )
+    assert test and not train & test and len(train | test) == 10
+    assert tune_val and not tune_train & tune_val and tune_train | tune_val == train
+
+
+def test_each_image_is_tested_in_one_fold():
+    tested = []
+    for fold in ("1/3", "2/3", "3/3"):
+        train, test = (indices_of(split, CLASSES, fold=fold) for split in ("train", "test"))
+        assert sorted(train + test) == list(range(23))
+        assert {CLASSES[index] for index in test} == {"ant", "bee", "cat"}
+        tested += test
+    assert sorted(tested) == list(range(23))
 
 
 @pytest.mark.parametrize("is_divided", [True, False], ids=["subfolders", "no subfolders"])
@@ -55,39 +88,6 @@ def test_tuning_splits_divide_the_training_split(is_divided, photos):
     assert len(tune_val) == (6 if is_divided else 4)
 
 
-def _save_patients(path, count=10):
-    """Saves three images of each patient; patients with an even number are ill in one of them.
-
-    Returns the lines of a list of the images.
-    """
-    lines = []
-    for i in range(3 * count):
-        patient = i // 3
-        name = "ill" if patient % 2 == 0 and i % 3 == 0 else "well"
-        file = path / name / f"p{patient}_{i % 3}.jpg"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(jpeg(i % 20))
-        lines.append(f"{name}/{file.name},{name},p{patient}\n")
-    return lines
-
-
-def _patients(source):
-    """Returns the patients of a source, whose images have names such as `p3_0.jpg`."""
-    return {source.short_name(i).split("_")[0] for i in range(source.num_examples)}
-
-
-@pytest.mark.parametrize("fields", [{"test_share": 0.3}, {"fold": "2/3"}])
-def test_images_of_a_group_are_never_divided(fields, tmp_path):
-    _save_patients(tmp_path)
-    fields = {"path": str(tmp_path), "groups": r"^(p\d+)_", **fields}
-    train, test, tune_train, tune_val = (
-        _patients(data.load_split("folder", split, **fields))
-        for split in ("train", "test", "tune_train", "tune_val")
-    )
-    assert test and not train & test and len(train | test) == 10
-    assert tune_val and not tune_train & tune_val and tune_train | tune_val == train
-
-
 def test_pattern_with_a_slash_is_searched_in_the_path_below_the_folder(tmp_path):
     for label in "ab":
         write_jpegs(tmp_path / label, 20)
@@ -101,38 +101,25 @@ def test_pattern_with_a_slash_is_searched_in_the_path_below_the_folder(tmp_path)
     assert not train_groups & test_groups
 
 
-def test_each_image_is_tested_in_one_fold(photos):
-    tested = []
-    for fold in ("1/3", "2/3", "3/3"):
-        train, test = data.load("folder", path=str(photos), fold=fold)
-        assert train.num_examples + test.num_examples == 23
-        assert np.bincount(test.labels).min() >= 1
-        tested += names_of(test)
-    assert sorted(tested) == sorted(map(str, photos.rglob("*.jpg")))
+@pytest.mark.parametrize("groups", ["patient", r"(\d)[.]"], ids=["column", "pattern"])
+def test_list_is_divided_by_a_column_or_a_pattern(groups, photos):
+    """The patient of an ant is the last digit of its file's name."""
+    lines = [f"ant/{number:02}.jpg,ant,{number % 10}" for number in range(12)]
+    (photos / "all.csv").write_text("\n".join(["file,label,patient", *lines]))
+    train, test = (
+        {name.removesuffix(".jpg")[-1] for name in names_of(source)}
+        for source in data.load("list", path=str(photos / "all.csv"), groups=groups, fold="1/4")
+    )
+    assert test and not train & test and len(train | test) == 10
 
 
-@pytest.mark.parametrize("groups", ["patient", r"(p\d+)_"], ids=["column", "pattern"])
-def test_list_is_divided_by_a_column_or_a_pattern(groups, tmp_path):
-    lines = _save_patients(tmp_path)
-    if groups == "patient":
-        table = "file,label,patient\n" + "".join(lines)
-    else:
-        table = "".join(line.rpartition(",")[0] + "\n" for line in lines)
-    (tmp_path / "all.csv").write_text(table)
-    train, test = data.load("list", path=str(tmp_path / "all.csv"), groups=groups, fold="1/4")
-    assert train.num_examples and test.num_examples
-    assert not _patients(train) & _patients(test)
-    assert len(_patients(train) | _patients(test)) == 10
-    assert train.class_names == test.class_names == ("ill", "well")
-
-
-def test_a_column_without_a_name_has_no_groups(tmp_path):
-    rows = [line.rpartition(",")[0] for line in _save_patients(tmp_path)]
+def test_a_column_without_a_name_has_no_groups(photos):
+    rows = [f"ant/{number:02}.jpg,ant" for number in range(12)]
     tests = []
     for header, start in (("file,label", ""), (",file,label", "{},"), ("file,label,", "")):
         lines = [header, *(start.format(number) + row for number, row in enumerate(rows))]
-        (tmp_path / "all.csv").write_text("\n".join(lines))
-        tests.append(names_of(data.load_split("list", "test", path=str(tmp_path / "all.csv"))))
+        (photos / "all.csv").write_text("\n".join(lines))
+        tests.append(names_of(data.load_split("list", "test", path=str(photos / "all.csv"))))
     assert tests[0] == tests[1] == tests[2]
 
 
@@ -144,10 +131,10 @@ def test_a_column_without_a_name_has_no_groups(tmp_path):
         ({"groups": "("}, "regular expression with one"),
         ({"groups": r"\d*(x?)"}, "in the name of each image"),
         ({"groups": "([.])jpg"}, "classes with a single image or group"),
-        ({"fold": "0/5"}, "fold='0/5'"),
-        ({"fold": "6/5"}, "fold='6/5'"),
-        ({"fold": "1/1"}, "fold='1/1'"),
-        ({"fold": "x"}, "fold='x'"),
+        ({"fold": "0/5"}, "`fold` must be"),
+        ({"fold": "6/5"}, "`fold` must be"),
+        ({"fold": "1/1"}, "`fold` must be"),
+        ({"fold": "x"}, "`fold` must be"),
     ],
 )
 def test_rejects_bad_groups_and_folds(fields, message, photos):

@@ -7,6 +7,8 @@ from keras_vit import data
 
 from .helpers import jpeg, write_records
 
+IMAGES = np.zeros((3, 4, 4, 3), np.uint8)
+
 
 def fingerprint(train, test=None):
     return data.InputPipeline(train, test or train, {"image_size": 8}, 2, 0, 0.01).fingerprint()
@@ -16,11 +18,15 @@ def test_moving_a_folder_keeps_its_fingerprint(photos):
     before = fingerprint(data.folder(photos))
     moved = photos.rename(photos.parent / "moved")
     assert fingerprint(data.folder(moved)) == before
-    (moved / "bee" / "00.jpg").write_bytes(jpeg(99) + b"more")
-    changed = fingerprint(data.folder(moved))
+
+
+def test_sizes_and_names_of_files_are_part_of_the_fingerprint(photos):
+    before = fingerprint(data.folder(photos))
+    (photos / "bee" / "00.jpg").write_bytes(jpeg(99) + b"more")
+    changed = fingerprint(data.folder(photos))
     assert changed[:3] == before[:3] and changed != before
-    (moved / "ant" / "00.jpg").rename(moved / "ant" / "aa.jpg")
-    assert fingerprint(data.folder(moved)) not in (before, changed)
+    (photos / "ant" / "00.jpg").rename(photos / "ant" / "aa.jpg")
+    assert fingerprint(data.folder(photos)) not in (before, changed)
 
 
 def test_labels_are_part_of_the_fingerprint(photos):
@@ -50,18 +56,15 @@ def test_moving_lists_and_records_keeps_their_fingerprint(kind, tmp_path):
 
 
 def test_pixels_of_arrays_are_part_of_the_fingerprint():
-    images = np.zeros((3, 4, 4, 3), np.uint8)
-    before = fingerprint(data.arrays(images, [0, 1, 0], ["a", "b"]))
-    images[2, 1] = 1
-    changed = fingerprint(data.arrays(images, [0, 1, 0], ["a", "b"]))
+    before, changed = (
+        fingerprint(data.arrays(images, [0] * 3, ["a"])) for images in (IMAGES, IMAGES + 1)
+    )
     assert before[:3] == changed[:3] and before != changed
     assert all(type(number) is int for number in before)
 
 
 def test_train_data_covers_only_the_training_data():
-    one, two = (
-        data.arrays(np.full((3, 4, 4, 3), i, np.uint8), [0, 1, 0], ["a", "b"]) for i in range(2)
-    )
+    one, two = (data.arrays(images, [0] * 3, ["a"]) for images in (IMAGES, IMAGES + 1))
     first = fingerprint(one, one)
     other = fingerprint(one, two)
     assert first.data != other.data

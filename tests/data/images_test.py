@@ -1,6 +1,5 @@
 """Tests of image decoding: formats, header sizes, windows, orientation and errors."""
 
-import contextlib
 import functools
 import io
 
@@ -43,7 +42,6 @@ KINDS = [
     ("PNG", "P"),
     ("GIF", "P"),
     ("BMP", "RGB"),
-    ("BMP", "L"),
     ("BMP", "P"),
 ]
 if hasattr(tf.io, "decode_webp"):
@@ -63,9 +61,8 @@ def test_lossless_files_decode_as_in_pillow(kind, mode):
 def test_jpeg_decodes_as_in_pillow(mode, trailing):
     file = encoded(SMOOTH, "JPEG", mode, quality=75) + trailing
     expected = pillow(file)
-    for library in ("torchvision", "transformers"):
-        as_pillow = images.decode(tf.constant(file), library=library)
-        np.testing.assert_array_equal(as_pillow, expected)
+    as_pillow = images.decode(tf.constant(file), library="torchvision")
+    np.testing.assert_array_equal(as_pillow, expected)
     # vit_jax decodes in another way; swapped channels would differ far more.
     difference = in_graph(images.decode)(file).numpy() - expected.astype(int)
     assert 0 < np.abs(difference).mean() < 3
@@ -74,22 +71,6 @@ def test_jpeg_decodes_as_in_pillow(mode, trailing):
 def test_gif_decodes_to_its_first_frame():
     file = animation("GIF", comment=b"x" * 700, loop=0)
     np.testing.assert_array_equal(in_graph(images.decode)(file), pillow(file))
-    assert in_graph(images.header_size)(file).numpy().tolist() == [22, 31]
-
-
-def test_truncated_gif_decodes_or_raises():
-    file = encoded(SMOOTH, "GIF", "P")
-    for length in [4, 9, 12, 14, 100, *range(770, len(file), 40)]:
-        with contextlib.suppress(tf.errors.InvalidArgumentError):
-            assert in_graph(images.decode)(file[:length]).shape[2] == 3
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"lossless": True}, {"lossless": True, "exif": b"Exif\0\0II*\0"}]
-)
-def test_header_size_of_each_webp_variant(options):
-    file = encoded(np.zeros((300, 515, 3), np.uint8), "WEBP", **options)
-    assert in_graph(images.header_size)(file).numpy().tolist() == [300, 515]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
@@ -140,15 +121,20 @@ def test_rejects_broken_images(file, window):
         images.decode(tf.constant(file), window=window)
 
 
-def test_rejects_unsupported_formats():
-    bmp = bytearray(encoded(SMOOTH, "BMP", "P"))
-    bmp[30] = 1
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a compressed BMP file"):
-        images.decode(tf.constant(bytes(bmp)))
-    webp = animation("WEBP")
-    assert in_graph(images.header_size)(webp).numpy().tolist() == [0, 0]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not an image in a known format"):
-        images.decode(tf.constant(webp))
+BMP = encoded(SMOOTH, "BMP", "P")
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (BMP[:30] + b"\1" + BMP[31:], "a compressed BMP file"),
+        (animation("WEBP"), "not an image in a known format"),
+    ],
+    ids=["compressed BMP", "animated WebP"],
+)
+def test_rejects_unsupported_formats(file, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        images.decode(tf.constant(file))
 
 
 def test_rejects_too_large_images_before_decoding():
