@@ -107,11 +107,11 @@ def solarize(image, threshold, original=False):
     )
 
 
-def solarize_add(image, addition, threshold=128):
-    """Adds `addition` to values below `threshold`; the result is at most 255."""
+def solarize_add(image, addition):
+    """Adds `addition` to values below 128; the result is at most 255."""
     # Clip before adding, because bytes would overflow.
     added = tf.minimum(255 - image, tf.constant(min(addition, 255), tf.uint8))
-    return image + added * tf.cast(image < threshold, tf.uint8)
+    return image + added * tf.cast(image < 128, tf.uint8)
 
 
 def color(image, factor):

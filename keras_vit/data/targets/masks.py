@@ -230,16 +230,13 @@ def class_colors(classes: int) -> np.ndarray:
     return (colors / 255).astype("float32")
 
 
-def overlay(
-    picture: np.ndarray, mask: np.ndarray, classes: int, opacity: float = 0.5
-) -> np.ndarray:
-    """Returns a picture with the colors of a mask over it.
+def overlay(picture: np.ndarray, mask: np.ndarray, classes: int) -> np.ndarray:
+    """Returns the mean of a picture and the colors of a mask.
 
     Args:
         picture: float `(H, W, 3)` in [0, 1].
         mask: integers `(H, W)`; pixels with the value 255 keep the picture's color.
         classes: number of classes.
-        opacity: share of the mask's colors, in [0, 1].
     """
-    colored = (1 - opacity) * picture + opacity * class_colors(IGNORED + 1)[mask]
+    colored = (picture + class_colors(IGNORED + 1)[mask]) / 2
     return np.where((mask < classes)[..., None], colored, picture)
