@@ -2,58 +2,69 @@
 
 import io
 import shutil
-import struct
-import zlib
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from keras_vit import data, evaluation
-from keras_vit.data.targets.masks import class_colors, overlay
+from keras_vit.data.targets.masks import class_colors
 
-from .helpers import png_chunk, read_all
+from .helpers import names_of, read_all
 
-GRAY, RGB, INDEXED = 0, 2, 3
 NAMES = ("sky", "tree", "road")
+DEPTH = np.arange(12, dtype=np.uint16).reshape(3, 4) * 1000
 
 
-def png(values, bits=8, color=GRAY, palette=b""):
-    """Returns a PNG file; `values` are integers `(H, W)`, or `(H, W, 3)` for RGB."""
-    height, width = values.shape[:2]
-    rows = values.astype(">u2" if bits == 16 else "u1").reshape(height, -1)
-    if bits < 8:
-        digits = np.unpackbits(rows[..., None], -1)[..., 8 - bits :].reshape(height, -1)
-        rows = np.packbits(digits, axis=1)
-    raw = b"".join(b"\0" + row.tobytes() for row in rows)
-    header = struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0)
-    colors = png_chunk(b"PLTE", palette) if palette else b""
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + png_chunk(b"IHDR", header)
-        + png_chunk(b"gAMA", b"\0\0\xb1\x8f")
-        + colors
-        + png_chunk(b"IDAT", zlib.compress(raw))
-        + png_chunk(b"IEND", b"")
-    )
+def png(values, palette=b""):
+    """Returns a PNG file with 1, 8 or 16 bits for values that are Boolean, uint8 or uint16.
+
+    Values are gray `(H, W)`, colors `(H, W, 3)`, or indices `(H, W)` of a palette, whose length
+    sets the bits.
+    """
+    if values.dtype == np.uint16:
+        return tf.io.encode_png(values.reshape(*values.shape[:2], -1)).numpy()
+    image = Image.fromarray(values)
+    if palette:
+        image.putpalette(palette)
+    before_palette = PngInfo()
+    before_palette.add(b"gAMA", b"\0\0\xb1\x8f")
+    file = io.BytesIO()
+    image.save(file, "PNG", pnginfo=before_palette)
+    return file.getvalue()
+
+
+def npy(values):
+    """Returns an .npy file."""
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
 
 
 def blocks(seed, classes=3, size=(4, 5)):
     """Returns a mask of squares of 16x16 pixels, which has 255 in one of them."""
-    mask = np.random.default_rng(seed).integers(0, classes, size)
+    mask = np.random.default_rng(seed).integers(0, classes, size, np.uint8)
     mask[1, 1] = 255
-    return np.kron(mask, np.ones((16, 16), int))
+    return mask.repeat(16, 0).repeat(16, 1)
 
 
 def write_scenes(folder, size=(4, 5)):
     """Writes 6 images whose gray is 50 times the class, or 250 where the mask is ignored."""
     for number in range(6):
         mask = blocks(number, size=size)
-        gray = np.where(mask == 255, 250, 50 * mask)
-        (folder / "images" / f"{number}.png").write_bytes(png(gray))
+        (folder / "images" / f"{number}.png").write_bytes(png(50 * np.minimum(mask, 5)))
         (folder / "masks" / f"{number}.png").write_bytes(png(mask))
+
+
+def classes_of_pixels(images, tolerance=0.02):
+    """Returns the class that the gray of each pixel of `write_scenes` stands for, and whether the
+    gray is not interpolated between two squares."""
+    gray = (127.5 * images.numpy()[..., 0] + 127.5) / 50
+    number = np.rint(gray)
+    return np.where(number == 5, 255, number), np.abs(gray - number) < tolerance
 
 
 @pytest.fixture
@@ -69,6 +80,39 @@ def scenes(tmp_path):
 def load(path, batch_size=6, target="masks", **fields):
     fields = {"name": "masks", "path": str(path), "image_size": 32, "split_seed": 1, **fields}
     return data.from_config(fields, batch_size=batch_size, seed=0, target=target)
+
+
+def pairs_of(source):
+    return [(example["image"].numpy(), example["mask"].numpy()) for example in read_all(source)]
+
+
+def target_of(stored, shape, kind="masks", classes=3, **options):
+    """Returns a target kind whose source has one example: a black image and a stored target."""
+    key = data.TARGETS[kind].key
+    example = {"image": tf.zeros((*shape, 3), tf.uint8), key: tf.constant(stored)}
+    names = tuple(f"class {number}" for number in range(classes))
+    source = data.Source(lambda index: example, 1, names, target=kind)
+    return data.TARGETS[kind](source, data.Options(**options))
+
+
+def decoded(target):
+    """Returns the decoded target of the example, or what is wrong with it."""
+    example = target.source.read(0)
+    values, weight, is_valid = target.decode(example)
+    assert weight == float(is_valid)
+    return values.numpy() if is_valid else target.problem_of(example)
+
+
+@pytest.fixture
+def decode_colors(tmp_path):
+    """Returns a function that decodes a mask with the colors of a table."""
+
+    def decode(stored, table="9 0 0 class 0\n0 0 0 ignored\n0 200 0 class 1\n"):
+        path = tmp_path / "colors.txt"
+        path.write_text(table)
+        return decoded(target_of(stored, (64, 80), classes=2, mask_colors=str(path)))
+
+    return decode
 
 
 @pytest.mark.parametrize(
@@ -89,15 +133,12 @@ def test_masks_stay_aligned_with_their_images(scenes, fields):
     train = iter(inputs.train_batches())
     seen = set()
     for images, masks, weights in (next(train), next(train), next(iter(inputs.eval_batches()))):
-        gray = (127.5 * images.numpy()[..., 0] + 127.5) / 50
-        number = np.rint(gray).astype(int)
-        is_pure = np.abs(gray - number) < 0.02  # not interpolated between two squares
-        masks = masks.numpy().astype(int)
+        expected, is_pure = classes_of_pixels(images)
+        masks = masks.numpy()
         # The shift fills images with black and masks with 255.
-        is_pure &= ~((masks == 255) & (number == 0))
+        is_pure &= (masks < 255) | (expected > 0)
         assert is_pure[weights > 0].mean() > 0.5
-        right = np.where(number == 5, 255, number) == masks
-        assert right[is_pure].mean() > 0.99
+        assert (masks == expected)[is_pure].mean() > 0.99
         seen |= {*np.unique(masks)}
     assert seen == {0, 1, 2, 255}
 
@@ -115,40 +156,28 @@ def test_masks_stay_aligned_with_photos_that_exif_rotates(scenes):
         path.unlink()
     inputs = load(scenes, train_split="", test_split="", exif="on", train_crop="inception")
     for images, masks, _ in inputs.train_batches().take(2):
-        gray = (127.5 * images.numpy()[..., 0] + 127.5) / 50
-        number = np.rint(gray)
-        is_pure = np.abs(gray - number) < 0.05
-        right = np.where(number == 5, 255, number) == masks.numpy()
-        assert right[is_pure].mean() > 0.98
+        expected, is_pure = classes_of_pixels(images, tolerance=0.05)  # JPEG is not exact
+        assert (masks.numpy() == expected)[is_pure].mean() > 0.98
 
 
-def target_of(stored, shape, kind="masks", classes=3, **options):
-    """Returns a target kind whose source has one example: a black image and a stored target."""
-    key = data.TARGETS[kind].key
-    example = {"image": tf.zeros((*shape, 3), tf.uint8), key: tf.constant(stored)}
-    names = tuple(f"class {number}" for number in range(classes))
-    source = data.Source(lambda index: example, 1, names, target=kind)
-    return data.TARGETS[kind](source, data.Options(**options))
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.uint16])
+def test_gray_masks_keep_their_class_numbers(dtype):
+    mask = np.random.default_rng(0).integers(0, 2, (13, 21)).astype(dtype)
+    np.testing.assert_array_equal(decoded(target_of(png(mask), mask.shape)), mask)
 
 
-def decoded(target):
-    """Returns the decoded target of the example, or None if it is not valid."""
-    values, weight, is_valid = target.decode(target.source.read(0))
-    assert weight == float(is_valid)
-    return values.numpy() if is_valid else None
+def test_gray_masks_may_have_three_channels():
+    mask = blocks(0)
+    stored = png(mask[..., None].repeat(3, -1))
+    np.testing.assert_array_equal(decoded(target_of(stored, mask.shape)), mask)
 
 
-@pytest.mark.parametrize(
-    ("bits", "color", "classes"),
-    [(8, GRAY, 3), (1, GRAY, 2), (2, GRAY, 3), (4, GRAY, 3), (16, GRAY, 3), (8, RGB, 3)]
-    + [(bits, INDEXED, min(2**bits, 200)) for bits in (1, 2, 4, 8)],
-)
-def test_png_files_keep_their_class_numbers(bits, color, classes):
-    mask = np.random.default_rng(bits).integers(0, classes, (13, 21))
-    stored = np.repeat(mask[..., None], 3, -1) if color == RGB else mask
-    palette = np.random.default_rng(0).bytes(3 * classes) if color == INDEXED else b""
-    target = target_of(png(stored, bits, color, palette), mask.shape, classes=classes)
-    np.testing.assert_array_equal(decoded(target), mask)
+@pytest.mark.parametrize("classes", [2, 4, 16, 200])
+def test_indices_of_a_palette_are_class_numbers(classes):
+    random = np.random.default_rng(0)
+    mask = random.integers(0, classes, (13, 21), np.uint8)
+    stored = png(mask, palette=random.bytes(3 * classes))
+    np.testing.assert_array_equal(decoded(target_of(stored, mask.shape, classes=classes)), mask)
 
 
 def test_offset_is_subtracted_from_the_classes():
@@ -160,160 +189,146 @@ def test_offset_is_subtracted_from_the_classes():
 
 
 def test_offset_does_not_turn_classes_into_ignored_pixels():
-    mask = blocks(0)
-    stored = np.where(mask == 2, 256, mask)
-    for mask in (stored, png(stored, 16)):
-        target = target_of(mask, stored.shape, mask_offset=1)
-        assert decoded(target) is None
-        assert "classes 256" in target.problem_of(target.source.read(0))
+    mask = np.full((13, 21), 256, np.uint16)
+    assert decoded(target_of(png(mask), mask.shape, mask_offset=1)) == "classes 256"
 
 
-def test_colors_are_classes(tmp_path):
-    table = tmp_path / "colors.txt"
-    table.write_text("9 0 0 class 0\n0 0 0 ignored\n0 200 0 class 1\n")
+def test_colors_are_classes(decode_colors):
     mask = blocks(0, classes=2)
+    color_of_class = np.zeros((256, 3), np.uint8)
+    color_of_class[:2] = [9, 0, 0], [0, 200, 0]
+    np.testing.assert_array_equal(decode_colors(png(color_of_class[mask])), mask)
 
-    def colored(stored, classes=2):
-        return target_of(stored, mask.shape, classes=classes, mask_colors=str(table))
 
-    colors = np.array([[9, 0, 0], [0, 200, 0]])[np.minimum(mask, 1)]
-    colors[mask == 255] = 0
-    np.testing.assert_array_equal(decoded(colored(png(colors, color=RGB))), mask)
-    # The colors of a palette count, not its indices.
-    palette = bytes([0, 200, 0, 0, 0, 0, 9, 0, 0])
-    indices = np.select([mask == 0, mask == 1], [2, 0], 1)
-    indexed = png(indices, color=INDEXED, palette=palette)
-    np.testing.assert_array_equal(decoded(colored(indexed)), mask)
-    colors[0, 0, 2] = 1
-    target = colored(png(colors, color=RGB))
-    assert decoded(target) is None
-    assert "colors that are not in" in target.problem_of(target.source.read(0))
-    # (0, 199, 256) is not (0, 200, 0).
-    deep = np.full((*mask.shape, 3), (0, 199, 256))
-    assert decoded(colored(png(deep, 16, RGB))) is None
-    with pytest.raises(ValueError, match="3 different lines"):
-        colored(mask, classes=3)
-    table.write_text("9 0 0 class 1\n0 200 0 class 0\n")
-    with pytest.raises(ValueError, match="'class 1' in .* instead of 'class 0'"):
-        colored(mask)
+def test_colors_of_a_palette_are_classes_and_its_indices_are_not(decode_colors):
+    mask = blocks(0, classes=2)
+    index_of_class = np.full(256, 1, np.uint8)
+    index_of_class[:2] = 2, 0
+    stored = png(index_of_class[mask], palette=bytes([0, 200, 0, 0, 0, 0, 9, 0, 0]))
+    np.testing.assert_array_equal(decode_colors(stored), mask)
+
+
+# (0, 199, 256) has the sum 256 * 199 + 256 of (0, 200, 0), which is a class.
+@pytest.mark.parametrize("color", [np.uint8([9, 0, 1]), np.uint16([0, 199, 256])])
+def test_other_colors_are_refused(decode_colors, color):
+    problem = decode_colors(png(np.full((64, 80, 3), color)))
+    assert problem == "colors that are not in --config.data.mask_colors"
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("9 0 0\n", "2 different lines"),
+        ("9 0 0 class 1\n0 200 0 class 0\n", "'class 1' in .* instead of 'class 0'"),
+        ("9 0 0 class 0\n0 200 0 class 1\n", "`mask_colors` must be '' for masks"),
+    ],
+    ids=["number of classes", "order of classes", "mask without colors"],
+)
+def test_unsuitable_color_tables_are_refused(decode_colors, table, message):
+    with pytest.raises(ValueError, match=message):
+        decode_colors(blocks(0), table)
+
+
+def test_colors_have_no_offset():
     with pytest.raises(ValueError, match="must be from 0 to 254, and 0 with `mask_colors`"):
-        data.Options(mask_colors=str(table), mask_offset=1)
-    table.write_text("9 0 0 class 0\n0 200 0 class 1\n")
-    with pytest.raises(ValueError, match="`mask_colors` must be '' for masks"):
-        decoded(colored(mask))
+        data.Options(mask_colors="colors.txt", mask_offset=1)
 
 
 def test_verify_names_each_wrong_file(scenes):
     (scenes / "images" / "0.png").unlink()
     (scenes / "masks" / "1.png").unlink()
     (scenes / "masks" / "2.png").write_bytes(png(blocks(2)[1:]))
-    (scenes / "masks" / "3.png").write_bytes(png(np.where(blocks(3) == 0, 7, blocks(3))))
-    (scenes / "masks" / "4.png").write_bytes(
-        png(np.stack([blocks(4), blocks(5), blocks(5)], -1), color=RGB)
-    )
-    source = data.load_split("masks", "", path=str(scenes))
-    reasons = data.verify(source)["reasons"]
-    folder = scenes.as_posix()
+    (scenes / "masks" / "3.png").write_bytes(png(np.where(blocks(3) == 0, np.uint8(7), blocks(3))))
+    (scenes / "masks" / "4.png").write_bytes(png(np.stack([blocks(4), blocks(5), blocks(5)], -1)))
+    reasons = data.verify(data.load_split("masks", "", path=str(scenes)))["reasons"]
     expected = {
-        f"{folder}/masks/0.png": "No such file",
-        f"{folder}/images/1.png": "No such file",
-        f"{folder}/images/2.png": "63x80",
-        f"{folder}/images/3.png": "but is: classes 7",
-        f"{folder}/images/4.png": "needs --config.data.mask_colors",
+        "masks/0.png": "No such file",
+        "images/1.png": "No such file",
+        "images/2.png": "63x80",
+        "images/3.png": "but is: classes 7",
+        "images/4.png": "needs --config.data.mask_colors",
     }
-    assert reasons.keys() == expected.keys()
-    for name, words in expected.items():
-        assert words in reasons[name]
-    with pytest.raises(ValueError, match="2 files without a partner"):
+    assert list(reasons) == [f"{scenes.as_posix()}/{name}" for name in expected]
+    for reason, text in zip(reasons.values(), expected.values()):
+        assert text in reason
+
+
+def test_files_without_a_partner_are_refused(scenes):
+    (scenes / "masks" / "1.png").unlink()
+    with pytest.raises(ValueError, match="1 files without a partner"):
         load(scenes, train_split="", test_split="")
 
 
-def test_wrong_class_is_an_error_that_names_the_file(scenes):
-    (scenes / "masks" / "3.png").write_bytes(png(np.where(blocks(3) == 0, 7, blocks(3))))
-    inputs = load(scenes, train_split="", test_split="")
-    next(iter(inputs.eval_batches()))
-    with pytest.raises(ValueError, match="mask=classes 7 in .*3.png"):
-        inputs.bad_examples("test").update(0)
-
-
-def test_every_layout_of_folders_gives_the_same_pairs(scenes):
-    def pairs_of(source):
-        return [(example["image"].numpy(), example["mask"].numpy()) for example in read_all(source)]
-
-    whole = load(scenes, train_split="", test_split="")
-    for name, layout in (("a", "{split}/{folder}"), ("b", "{folder}/{split}")):
-        for path in scenes.glob("*/?.png"):
-            split = ("train", "test")[int(path.stem) % 2]
-            folder = scenes / name / layout.format(folder=path.parent.name, split=split)
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, folder)
-        inputs = load(scenes / name, class_names=str(scenes / "classes.txt"))
-        assert pairs_of(inputs.train) == pairs_of(whole.test)[::2]
-        assert pairs_of(inputs.test) == pairs_of(whole.test)[1::2]
-    rows = [f"images/{number}.png,masks/{number}.png" for number in range(6)]
-    (scenes / "all.csv").write_text("\n".join(["image,mask", *rows]))
-    listed = load(scenes, train_split="all.csv", test_split="all.csv")
-    assert pairs_of(listed.test) == pairs_of(whole.test)
-    before = listed.fingerprint()
-    assert before == whole.fingerprint()
-    (scenes / "masks" / "0.png").write_bytes(png(blocks(0) // 2 * 2))
-    assert before != listed.fingerprint()
-
-
-def test_tuning_splits_divide_the_training_images(scenes):
-    def names_of(kind, split):
-        path = scenes / "images" if kind == "images" else scenes
-        source = data.load_split(kind, split, path=str(path), test_share=0.4)
-        return {source.name_of(i) for i in range(source.num_examples)}
-
-    for kind in ("masks", "images"):
-        parts = names_of(kind, "tune_train"), names_of(kind, "tune_val")
-        assert all(parts) and not set.intersection(*parts)
-        assert set.union(*parts) == names_of(kind, "train")
-
-
-def test_folders_with_other_splits_are_not_divided_by_a_hash(scenes):
-    for name in ("images", "masks"):
-        for split in ("train", "val"):
-            shutil.copytree(scenes / name, scenes / "a" / name / split)
-    fields = {"path": str(scenes / "a"), "class_names": str(scenes / "classes.txt")}
-    with pytest.raises(ValueError, match="for both splits or for none.*split='test'"):
-        data.load_split("masks", "test", **fields)
-    assert data.load_split("masks", "", **fields).num_examples == 12
+@pytest.mark.parametrize("layout", ["{split}/{folder}", "{folder}/{split}"])
+def test_both_layouts_of_folders_give_the_same_pairs(layout, scenes):
+    for path in scenes.glob("*/?.png"):
+        split = ("train", "test")[int(path.stem) % 2]
+        folder = scenes / "divided" / layout.format(folder=path.parent.name, split=split)
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder)
+    inputs = load(scenes / "divided", class_names=NAMES)
+    pairs = pairs_of(data.load_split("masks", "", path=str(scenes)))
+    assert (pairs_of(inputs.train), pairs_of(inputs.test)) == (pairs[::2], pairs[1::2])
 
 
 @pytest.mark.parametrize("column", ["depth", "class"])
 def test_lists_of_masks_may_have_further_columns(column, scenes, caplog):
     rows = [f"images/{number}.png,masks/{number}.png,7" for number in range(6)]
     (scenes / "all.csv").write_text("\n".join([f"image,mask,{column}", *rows]))
-    source = data.load_split("masks", "all.csv", path=str(scenes))
-    assert source.num_examples == 6 and not source.missing
+    listed = data.load_split("masks", "all.csv", path=str(scenes))
+    whole = data.load_split("masks", "", path=str(scenes))
+    assert pairs_of(listed) == pairs_of(whole)
+    assert listed.checksum() == whole.checksum() and not listed.missing
     assert "label_column" not in caplog.text
 
 
+def test_a_changed_mask_changes_the_checksum(scenes):
+    source = data.load_split("masks", "", path=str(scenes))
+    before = source.checksum()
+    (scenes / "masks" / "0.png").write_bytes(b"")
+    assert source.checksum() != before
+
+
+@pytest.mark.parametrize(("kind", "folder"), [("masks", ""), ("images", "images")])
+def test_tuning_splits_divide_the_training_images(kind, folder, scenes):
+    train, *parts = (
+        set(names_of(data.load_split(kind, split, path=str(scenes / folder), test_share=0.4)))
+        for split in ("train", "tune_train", "tune_val")
+    )
+    assert all(parts) and not set.intersection(*parts) and set.union(*parts) == train
+
+
+def test_folders_with_other_splits_are_not_divided_by_a_hash(scenes):
+    for name in ("images", "masks"):
+        shutil.copytree(scenes / name, scenes / "a" / name / "val")
+    fields = {"path": str(scenes / "a"), "class_names": NAMES}
+    with pytest.raises(ValueError, match="for both splits or for none.*split='test'"):
+        data.load_split("masks", "test", **fields)
+    assert data.load_split("masks", "", **fields).num_examples == 6
+
+
 def test_evaluation_reads_a_dataset_as_the_run_does(scenes):
-    fields = {"split_seed": 3, "test_share": 0.5, "mask_offset": 1}
-    run = {"name": "masks", **fields}
+    run = {"name": "masks", "split_seed": 3, "test_share": 0.5, "mask_offset": 1}
     images = keras.Input((32, 32, 3))
     model = keras.Model(images, keras.layers.Activation("linear")(images))
-    inputs = evaluation.load_inputs(model, "masks", str(scenes), batch_size=6, run=run)
-    expected = load(scenes, eval_crop="resize", **fields)
-    assert inputs.test.checksum() == expected.test.checksum()
-    masks, same = (next(iter(part.eval_batches()))[1] for part in (inputs, expected))
-    np.testing.assert_array_equal(masks, same)
+    inputs = evaluation.load_inputs(model, "masks", str(scenes), run=run)
+    expected = load(scenes, split_seed=3, test_share=0.5)
+    assert names_of(inputs.test) == names_of(expected.test)
+    assert inputs.test_options.mask_offset == 1
 
 
-def test_depths_of_both_formats():
-    depth = np.arange(12).reshape(3, 4) * 1000
-    written = io.BytesIO()
-    np.save(written, np.where(depth == 5000, np.nan, depth))
-    known = np.where(depth == 5000, 0, depth)
-    for stored, expected in ((png(depth, 16), depth), (written.getvalue(), known)):
-        values = decoded(target_of(stored, depth.shape, "depth", depth_scale=500))
-        assert values.dtype == "float32"
-        np.testing.assert_array_equal(values, expected / 500)
+@pytest.mark.parametrize(
+    "stored", [png(DEPTH), npy(np.where(DEPTH == 0, np.nan, DEPTH))], ids=["png", "npy with NaN"]
+)
+def test_depths_of_both_formats(stored):
+    values = decoded(target_of(stored, DEPTH.shape, "depth", depth_scale=500))
+    np.testing.assert_array_equal(values, np.float32(DEPTH / 500), strict=True)
+
+
+def test_png_files_of_depths_need_16_bits():
+    stored = png(np.uint8(DEPTH // 100))
     with pytest.raises(tf.errors.InvalidArgumentError, match="gray with 16 bits"):
-        decoded(target_of(png(depth // 100), depth.shape, "depth"))
+        decoded(target_of(stored, DEPTH.shape, "depth"))
 
 
 def test_verify_names_negative_depths(scenes):
@@ -327,29 +342,40 @@ def test_verify_names_negative_depths(scenes):
     assert name == f"{scenes.as_posix()}/images/4.png" and "a minimum of -3" in reason
 
 
-def test_rejects_what_masks_cannot_do(scenes):
-    for field in ("mixup_alpha", "cutmix_alpha", "randaugment_layers"):
-        with pytest.raises(ValueError, match=f"{field} must not be set"):
-            load(scenes, **{field: 1})
-    with pytest.raises(ValueError, match="leave max_patches"):
-        load(scenes, max_patches=1, image_size=0)
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"mixup_alpha": 1, "cutmix_alpha": 1, "randaugment_layers": 1},
+            "mixup_alpha, cutmix_alpha, randaugment_layers must not be set",
+        ),
+        ({"max_patches": 1, "image_size": 0}, "leave max_patches"),
+        ({"train_split": "other"}, "subfolders images and masks"),
+        ({"class_names": "none.txt"}, "names of their classes"),
+    ],
+)
+def test_rejects_bad_fields(fields, message, scenes):
+    with pytest.raises(ValueError, match=message):
+        load(scenes, **fields)
+
+
+def test_a_source_with_masks_is_needed():
     with pytest.raises(ValueError, match="needs a source with a mask"):
         data.from_config({"name": "digits"}, batch_size=6, seed=0, target="masks")
-    with pytest.raises(ValueError, match="subfolders images and masks"):
-        load(scenes, train_split="other")
-    (scenes / "classes.txt").unlink()
-    with pytest.raises(ValueError, match="names of their classes"):
-        load(scenes)
 
 
-def test_summary_and_overlay(scenes):
-    target = load(scenes).train_target
-    summary = target.summary()
+def test_summary_has_the_shares_of_the_classes(scenes):
+    summary = load(scenes).train_target.summary()
     assert "3 classes of pixels (sky " in summary and "ignored 5 %" in summary
+
+
+def test_pictures_blend_classes_with_their_colors_and_keep_ignored_pixels():
     mask = blocks(0)
     picture = np.full((64, 80, 3), 0.5)
-    drawn = target.picture(picture, mask)
+    drawn = target_of(mask, mask.shape).picture(picture, mask)
     assert (drawn[mask == 255] == 0.5).all()
     np.testing.assert_allclose(drawn[mask == 1][0], 0.25 + class_colors(3)[1] / 2)
-    np.testing.assert_array_equal(overlay(picture, mask, 3, opacity=0), picture)
+
+
+def test_colors_of_classes_differ():
     assert len(np.unique(class_colors(255), axis=0)) == 255

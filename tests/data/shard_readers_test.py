@@ -157,13 +157,3 @@ def test_failed_record_loses_only_the_rest_of_its_shard():
     # Shard 4 starts at example 23 and has 11 examples.
     assert set(intact[lost] % 50) == set(range(23 + 6, 23 + 11))
     np.testing.assert_array_equal(records[~lost].astype(int), intact[~lost] % 50)
-
-
-@pytest.mark.full
-def test_batches_of_sorted_shards_mix_classes():
-    source = sharded((40,) * 64)
-    classes = indices(readers_of(source, 64), source, range(64), 40) // 512
-    counts = np.stack([np.bincount(batch, minlength=5) for batch in classes])
-    chi_square = ((counts - 12.8) ** 2 / 12.8).sum(1)
-    # The mean is 4 for random batches, and 256 if each batch has one class.
-    assert chi_square.mean() < 12

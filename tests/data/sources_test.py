@@ -31,10 +31,8 @@ def test_rejects_bad_arrays(images, labels, message):
     ("name", "fields", "message"),
     [
         ("digits", {"path": "photos"}, r"takes only the fields name, split\..*path='photos'"),
-        ("folder", {"path": "x", "image_key": "x", "classes": 3}, "image_key='x', classes=3"),
-        ("cifar10", {"test_share": 0.5}, r"'cifar10'.*test_share=0.5"),
-        ("tfds:mnist", {"groups": "label"}, "groups='label'"),
-        ("tfrecords", {"groups": "label"}, "groups='label'"),
+        ("folder", {"image_key": "x", "classes": 3}, "image_key='x', classes=3"),
+        ("cifar10", {"test_share": 0.5}, "test_share=0.5"),
     ],
 )
 def test_rejects_fields_without_effect_on_the_dataset(name, fields, message):
@@ -44,22 +42,16 @@ def test_rejects_fields_without_effect_on_the_dataset(name, fields, message):
 
 @pytest.fixture
 def load_splits(photos):
-    """Loads two splits of a dataset, with photos, three TFRecord files and two lists that have an
-    image in common."""
+    """Loads two splits of digits, of photos, or of three TFRecord files."""
     for number in range(3):
         write_records(photos / f"r-{number}", [jpeg(0), jpeg(1)], [0, 1])
-    for number in range(2):
-        (photos / f"{number}.csv").write_text(f"ant/0{number}.jpg,a\nbee/00.jpg,b\n")
     fields = {
         "digits": {},
         "folder": {"path": str(photos)},
         "tfrecords": {"path": str(photos), "classes": 2},
-        "list": {},
     }
 
     def load(name, train_split, test_split):
-        if name == "list":
-            train_split, test_split = (str(photos / split) for split in (train_split, test_split))
         data.load(name, train_split=train_split, test_split=test_split, **fields[name])
 
     return load
@@ -72,7 +64,6 @@ def load_splits(photos):
         ("digits", "test[:30]", "test"),
         ("folder", "train", "tune_val"),
         ("tfrecords", "r-*", "r-2"),
-        ("list", "0.csv", "1.csv"),
     ],
 )
 def test_splits_with_common_examples_are_refused(arguments, load_splits):

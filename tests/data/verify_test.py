@@ -11,7 +11,13 @@ from .helpers import jpeg, png
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"max_patches": 4, "patch_size": 8, "train_crop": "inception"}]
+    "options",
+    [
+        {},
+        {"max_patches": 4, "patch_size": 8, "train_crop": "inception"},
+        {"augreg": "medium1", "randaugment_form": "original", "image_size": 224},
+    ],
+    ids=["default", "NaFlex", "augmentation"],
 )
 def test_verify_finds_bad_and_rotated_files_duplicates_and_empty_classes(options, photos, broken):
     (photos / "bee" / "twin.jpg").write_bytes(jpeg(0))
@@ -28,11 +34,6 @@ def test_verify_finds_bad_and_rotated_files_duplicates_and_empty_classes(options
     ]
     assert report["rotated"] == [str(photos / "bee" / "00.jpg"), str(photos / "cat" / "00.jpg")]
     assert report["empty_classes"] == ["dog"]
-
-
-def test_augmentation_does_not_matter(photos):
-    fields = {"augreg": "medium1", "randaugment_form": "original", "image_size": 224}
-    assert data.verify(data.folder(photos), **fields)["bad"] == []
 
 
 PNG = png(np.random.default_rng(0).integers(0, 256, (20, 28, 3)).astype(np.uint8))

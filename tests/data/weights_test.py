@@ -27,8 +27,9 @@ TRAINING_AND_EVALUATION = pytest.mark.parametrize(
 )
 
 
-def breaking(source, broken):
+def unreadable(broken):
     """Returns a source in which every read of a `broken` example fails."""
+    source = numbered()
 
     def read(index):
         is_broken = tf.reduce_any(index == tf.constant(broken, tf.int64))
@@ -39,57 +40,42 @@ def breaking(source, broken):
     return dataclasses.replace(source, read=read)
 
 
-def assert_only_broken_examples_differ(batches, intact_batches, broken):
-    for (images, labels, weights), (whole, all_labels, _) in zip(batches, intact_batches):
-        is_good = weights > 0
-        np.testing.assert_array_equal(images[is_good], whole[is_good])
-        np.testing.assert_array_equal(labels[is_good], all_labels[is_good])
-        assert not images[~is_good].any() and not labels[~is_good].any()
-        is_real = all_labels.any(1)  # false for padding
-        assert set(numbers_of(whole[is_real & ~is_good])) <= set(broken)
-        assert not set(numbers_of(whole[is_good])) & set(broken)
-
-
-@TRAINING_AND_EVALUATION
-def test_broken_example_does_not_change_other_examples(make_batches):
-    intact = numbered()
-    broken = [0, 1, 2, 3, 21, 22]
-    batches, intact_batches = (
-        take(make_batches(source, batch_size=4, threads=3), 6)
-        for source in (breaking(intact, broken), intact)
-    )
-    assert_only_broken_examples_differ(batches, intact_batches, broken)
-
-
-def sequential_files(broken):
-    """Returns a sequential source of PNGs, of which those at the indices `broken` are damaged."""
-    files = [b"no image" if i in broken else png(np.full((2, 2, 3), i, np.uint8)) for i in range(N)]
+def damaged_files(broken):
+    """Returns a source of PNGs, of which the `broken` ones are no images."""
     source = numbered()
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    files = [b"no image" if i in broken else png(pixels + i) for i in range(N)]
 
     def read(index):
         return {"image": tf.gather(files, index), "label": tf.gather(source.labels, index)}
 
-    # One reader reads both shards.
-    return sequential(dataclasses.replace(source, read=read, max_value=255), [11, 12])
+    return dataclasses.replace(source, read=read)
+
+
+def damaged_records(broken):
+    return sequential(damaged_files(broken), [11, 12])  # one reader reads both shards
 
 
 @TRAINING_AND_EVALUATION
-def test_broken_record_does_not_change_other_records(make_batches):
-    broken = {0, 1, 21, 22}
-    whole, batches = (
-        take(make_batches(source, batch_size=4, **RESIZED), 6)
-        for source in (sequential_files([]), sequential_files(broken))
+@pytest.mark.parametrize("source_of", [unreadable, damaged_files, damaged_records])
+def test_broken_examples_do_not_change_others(source_of, make_batches):
+    broken = [0, 1, 2, 3, 21, 22]
+    batches, intact_batches = (
+        take(make_batches(source_of(indices), batch_size=4, **RESIZED), 6)
+        for indices in (broken, [])
     )
     found = set()
-    for (images, _, weights), (all_images, _, all_weights) in zip(batches, whole):
-        np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
-        numbers = np.round((all_images[:, 0, 0, 0] + 1) * 127.5).astype(int)
-        found |= set(numbers[(all_weights > 0) & (weights == 0)])
-    assert found == broken
+    for (images, labels, weights), (whole, all_labels, all_weights) in zip(batches, intact_batches):
+        is_good = weights > 0
+        np.testing.assert_array_equal(images[is_good], whole[is_good])
+        np.testing.assert_array_equal(labels[is_good], all_labels[is_good])
+        assert not images[~is_good].any() and not labels[~is_good].any()
+        found |= {*numbers_of(whole[~is_good & (all_weights > 0)])}
+    assert found == {*broken}
 
 
 def test_mixup_skips_broken_partners():
-    source = breaking(numbered(), list(range(0, N, 3)))
+    source = unreadable(range(0, N, 3))
     plain = take(data.train_batches(source, batch_size=6, seed=2), 8)
     mixed = take(data.train_batches(source, batch_size=6, seed=2, mixup_alpha=0.5), 8)
     num_without_partner = 0
@@ -100,7 +86,6 @@ def test_mixup_skips_broken_partners():
         np.testing.assert_allclose(mixed_images[is_unmixed], images[is_unmixed], atol=1e-6)
         np.testing.assert_allclose(mixed_labels[is_unmixed], labels[is_unmixed], atol=1e-6)
         assert not mixed_labels[weights == 0].any()
-        np.testing.assert_allclose(mixed_labels[weights > 0].sum(1), 1, rtol=1e-6)
     assert num_without_partner > 3
 
 
@@ -137,10 +122,6 @@ def test_empty_label_is_negative_or_missing(kind, is_negative):
 
     source = kind(dataclasses.replace(good, read=read, empty_is_negative=is_negative))
     targets = np.array([[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0]])
-    for images, labels, weights in take(data.eval_batches(source, batch_size=3, **RESIZED), 7):
-        num_labels = numbers_of(images) % 3
-        np.testing.assert_array_equal(labels, targets[num_labels])
-        np.testing.assert_array_equal(weights, (num_labels > 0) | is_negative)
     # Images without a class have no smoothed labels either.
     smoothed_targets = 0.5 * targets + 0.5 / 5 * targets.any(1, keepdims=True)
     smoothed = data.train_batches(source, batch_size=3, seed=0, label_smoothing=0.5, **RESIZED)
