@@ -53,7 +53,7 @@ def assert_steps_per_call_change_nothing(workdir, whole, monkeypatch):
     """Trains with other numbers of steps per call, and compares the results."""
     numbers = itertools.cycle([2, 3, 1])
     monkeypatch.setattr(loop, "_steps_in_time", lambda engine, seconds, steps: next(numbers))
-    result = small_run.start("alone", workdir, write=lambda line: None, log_every_steps=100)
+    result = small_run.start("alone", workdir, log_every_steps=100)
     expected_workdir, expected, _ = whole
     assert tables_of(workdir) == tables_of(expected_workdir)
     assert_same_weights(result.model, expected.model)

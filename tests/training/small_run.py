@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import sys
+import types
 
 import numpy as np
 import tensorflow as tf
@@ -75,15 +76,33 @@ def mirrored():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
 
 
-def start(kind, workdir, write=print, custom_task=None, evaluators=None, **changes):
-    """Trains to the end and returns the `RunResult`."""
+def start(
+    kind,
+    workdir,
+    write=print,
+    custom_task=None,
+    evaluators=None,
+    engine=None,
+    change=False,
+    **changes,
+):
+    """Trains to the end and returns the `RunResult`.
+
+    Args:
+        kind, **changes: arguments of `config_of`.
+        workdir: path of the workdir.
+        write, evaluators, engine: arguments of `training.run`.
+        custom_task: its argument `task`.
+        change: whether the config of an unfinished run in the workdir may differ.
+    """
     config = config_of(kind, **changes)
     if config.shard:
         from keras_vit.training.jax import state
 
         state.MIN_SHARDED_SIZE = 1  # otherwise, no array of this small model would be sharded
-    engine = TensorFlowEngine(mirrored()) if kind == "mirrored" else None
-    workdir = training.Workdir(workdir, config.to_dict())
+    if kind == "mirrored":
+        engine = TensorFlowEngine(mirrored())
+    workdir = training.Workdir(workdir, config.to_dict(), change)
     return training.run(
         config, workdir, write, task=custom_task, evaluators=evaluators, engine=engine
     )
@@ -91,6 +110,26 @@ def start(kind, workdir, write=print, custom_task=None, evaluators=None, **chang
 
 def _die():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def toy_evaluator(evaluate):
+    """Returns arguments of `start` for an evaluator "toy" with the metric "score"."""
+    evaluator = types.SimpleNamespace(METRICS=("score",), evaluate=evaluate)
+    return {"evaluators": {"toy": evaluator}, "evals": ("toy",)}
+
+
+class Stopped(Exception):
+    """Raised by `stop_at`."""
+
+
+def stop_at(moment):
+    """Returns a `write` function that raises `Stopped` for a line that starts with `moment`."""
+
+    def write(line):
+        if line.startswith(moment):
+            raise Stopped
+
+    return write
 
 
 def writer(workdir, moment, copy, write=print):
