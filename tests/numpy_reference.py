@@ -16,16 +16,11 @@ ACTIVATIONS = {
 
 
 def weights_of(layer):
-    """Maps paths in a layer, such as "attention/query/kernel", to its weights in float64."""
+    """Maps paths in a layer or model, such as "attention/query/kernel", to weights in float64."""
     return {
         weight.path.rpartition(f"{layer.name}/")[2]: np.asarray(weight, "float64")
         for weight in layer.weights
     }
-
-
-def weights_of_model(model):
-    """Maps paths in a model, such as "encoderblock_0/mlp_1/kernel", to its weights in float64."""
-    return {weight.path: np.asarray(weight, "float64") for weight in model.weights}
 
 
 def to_patches(images, size):
@@ -82,11 +77,10 @@ def relative_position_scores(query, table):
     return np.einsum("bhqk,qnk->bhqn", query, table[distances])
 
 
-def transformer_block(tokens, weights, mlp="gelu_tanh", rotate=None, epsilon=1e-6):
+def transformer_block(tokens, weights, mlp="gelu_tanh", epsilon=1e-6):
     """Computes a Transformer block by the equations of the ViT paper.
 
-    Optional norms, biases and scales are applied if `weights` contains them. `rotate` applies
-    rotary position embeddings to queries and keys.
+    Optional norms, biases and scales are applied if `weights` contains them.
     """
     x = layer_norm(tokens, weights, "norm_1", epsilon)
     query, key, value = (
@@ -95,9 +89,6 @@ def transformer_block(tokens, weights, mlp="gelu_tanh", rotate=None, epsilon=1e-
     if "attention/query_norm/gamma" in weights:
         query = layer_norm(query, weights, "attention/query_norm", epsilon)
         key = layer_norm(key, weights, "attention/key_norm", epsilon)
-    if rotate:
-        query = rotate(query)
-        key = rotate(key)
     relative_scores = 0.0
     if "attention/relative_embedding" in weights:
         table = weights["attention/relative_embedding"]
@@ -113,49 +104,3 @@ def transformer_block(tokens, weights, mlp="gelu_tanh", rotate=None, epsilon=1e-
     if "mlp_norm/gamma" in weights:
         hidden = layer_norm(hidden, weights, "mlp_norm", epsilon)
     return tokens + dense(hidden, weights, "mlp_2") * weights.get("layer_scale_2/scale", 1.0)
-
-
-# Arguments of the rotary position embeddings of three families, which `rotate` implements.
-ROTARY = {
-    "dinov3": {"style": "half", "coordinates": "centered", "theta": 100.0},
-    "eva02": {"style": "pairs", "coordinates": "index", "theta": 10000.0, "reference": 16},
-    "pe": {
-        "style": "pairs",
-        "coordinates": "index",
-        "theta": 10000.0,
-        "order": "xy",
-        "offset": 1.0,
-    },
-}
-
-
-def rotary_angles(family, grid, size):
-    """Returns the angle of each patch and value of a head, of shape `(rows * columns, size)`."""
-    rows, columns = grid
-    y, x = np.mgrid[:rows, :columns].astype("float64").reshape(2, -1, 1)
-    k = np.arange(size // 4)
-    if family == "dinov3":
-        y = 2 * (y + 0.5) / rows - 1
-        x = 2 * (x + 0.5) / columns - 1
-        periods = 100.0 ** (4 * k / size)
-        angles = np.concatenate([2 * np.pi * y / periods, 2 * np.pi * x / periods], -1)
-        return np.tile(angles, 2)
-    frequencies = 10000.0 ** (-4 * k / size)
-    if family == "eva02":
-        angles = [y / rows * 16 * frequencies, x / columns * 16 * frequencies]
-    else:
-        angles = [(x + 1) * frequencies, (y + 1) * frequencies]
-    return np.repeat(np.concatenate(angles, -1), 2, -1)
-
-
-def rotate(x, family, grid, prefix):
-    """Rotates the queries or keys of the patches, which follow `prefix` other tokens."""
-    patches = x[:, :, prefix:]
-    if family == "dinov3":
-        first, second = np.split(patches, 2, axis=-1)
-        turned = np.concatenate([-second, first], -1)
-    else:
-        turned = np.stack([-patches[..., 1::2], patches[..., ::2]], -1).reshape(patches.shape)
-    angles = rotary_angles(family, grid, x.shape[-1])
-    rotated = patches * np.cos(angles) + turned * np.sin(angles)
-    return np.concatenate([x[:, :, :prefix], rotated], axis=2)

@@ -1,66 +1,52 @@
 """Tests of the options of Transformer blocks, mostly against an implementation in NumPy."""
 
-import functools
-
 import numpy as np
 import pytest
 
 from keras_vit import layers
-from keras_vit.layers.rotary import rotary_table
 
-from ..numpy_reference import ROTARY, rotate, transformer_block, weights_of
+from ..numpy_reference import transformer_block, weights_of
 from ..shared import randomize_around_unit_norms, to_numpy
 
 BLOCK = {"num_heads": 2, "mlp_dim": 12}
 # The tokens are a class token and 2 x 3 patches.
-GRID = (2, 3)
+ROTARY = {"grid": (2, 3), "prefix": 1}
 TOKENS = np.random.default_rng(1).standard_normal((2, 7, 16)).astype("float32")
-# Options of blocks. `rotary` is a key of `ROTARY`.
 OPTIONS = [
-    {"mlp": "gelu", "rotary": "pe"},
-    {"mlp": "quick_gelu", "attention_bias": "qv", "layer_scale": 0.1},
-    {"mlp": "swiglu", "rotary": "eva02", "attention_bias": "qvo"},
-    {"mlp": "swiglu", "mlp_norm": True, "mlp_bias": False, "epsilon": 1e-2},
-    {"attention_bias": "", "qk_norm": True, "epsilon": 1e-2},
-    {"rotary": "dinov3", "qk_norm": True},
+    {},
+    {"mlp": "gelu", "attention_bias": "", "layer_scale": 0.1},
+    {"mlp": "quick_gelu", "attention_bias": "qv", "qk_norm": True, "epsilon": 1e-2},
+    {"mlp": "swiglu", "mlp_norm": True, "mlp_bias": False},
 ]
 
 
-def _built_block(options, **more):
-    options = {**BLOCK, **options, **more}
-    if "rotary" in options:
-        options["rotary"] = {**ROTARY[options["rotary"]], "grid": GRID, "prefix": 1}
-    block = layers.TransformerBlock(**options)
+def _built_block(**options):
+    block = layers.TransformerBlock(**BLOCK, **options)
     block.build(TOKENS.shape)
     return block
 
 
-def _block_and_expected_outputs(options):
-    """Returns a block with random weights, and its outputs for `TOKENS` computed with NumPy."""
-    block = randomize_around_unit_norms(_built_block(options), 0.4)
-    arguments = {name: options[name] for name in ("mlp", "epsilon") if name in options}
-    if "rotary" in options:
-        arguments["rotate"] = functools.partial(
-            rotate, family=options["rotary"], grid=GRID, prefix=1
-        )
-    return block, transformer_block(TOKENS.astype("float64"), weights_of(block), **arguments)
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_block_matches_numpy(options):
-    block, expected = _block_and_expected_outputs(options)
+    block = randomize_around_unit_norms(_built_block(**options), 0.4)
+    arguments = {name: options[name] for name in ("mlp", "epsilon") if name in options}
+    expected = transformer_block(TOKENS.astype("float64"), weights_of(block), **arguments)
     np.testing.assert_allclose(to_numpy(block(TOKENS)), expected, rtol=2e-4, atol=2e-4)
-    first = _built_block(options, first_token_only=True, remat=True)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_block_can_return_only_the_first_token(training):
+    options = {"rotary": ROTARY, "qk_norm": True, "layer_scale": 0.1}
+    block = randomize_around_unit_norms(_built_block(**options), 0.4)
+    first = _built_block(**options, first_token_only=True, remat=True)
     first.set_weights(block.get_weights())
-    for training in (False, True):
-        outputs = to_numpy(first(TOKENS, training=training))
-        np.testing.assert_allclose(outputs, expected[:, :1], rtol=2e-4, atol=2e-4)
+    outputs = to_numpy(first(TOKENS, training=training))
+    np.testing.assert_allclose(outputs, to_numpy(block(TOKENS))[:, :1], atol=2e-5)
 
 
 @pytest.mark.one_backend
 def test_attention_matches_its_scores():
-    rotary = {**ROTARY["dinov3"], "grid": GRID, "prefix": 1}
-    attention = layers.attention.MultiHeadAttention(2, qk_norm=True, rotary=rotary)
+    attention = layers.attention.MultiHeadAttention(2, qk_norm=True, rotary=ROTARY)
     attention.build(TOKENS.shape)
     randomize_around_unit_norms(attention, 0.4)
     scores = to_numpy(attention.scores_of(TOKENS))
@@ -86,22 +72,6 @@ def test_config_of_an_earlier_version_means_the_defaults():
     ],
     ids=str,
 )
-def test_rejects_invalid_block_options(options, message):
+def test_rejects_invalid_options(options, message):
     with pytest.raises(ValueError, match=message):
-        layers.TransformerBlock(**BLOCK, **options).build(TOKENS.shape)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"head_size": 6}, "`head_size` must be a multiple of 4"),
-        ({"theta": 0.0}, "`theta` must be above 0"),
-        ({"style": "thirds"}, "`style` must be one of"),
-        ({"reference": 16}, "require coordinates='index'"),
-        ({"offset": 0.5}, "require coordinates='index'"),
-    ],
-    ids=str,
-)
-def test_rejects_invalid_rotary_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        rotary_table(**{"head_size": 8, "grid": GRID, **options})
+        _built_block(**options)

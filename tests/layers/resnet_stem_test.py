@@ -70,13 +70,6 @@ def test_group_norms_have_32_groups_and_the_epsilon_of_their_version():
         np.testing.assert_allclose(to_numpy(norm(x)), expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("blocks", [(), (1, 1, 1)])
-def test_compute_output_shape_matches_the_output(blocks):
-    stem = ResNetStem(blocks, width=32)
-    images = np.zeros((1, 33, 64, 3), "float32")
-    assert stem(images).shape == stem.compute_output_shape(images.shape)
-
-
 def test_new_unit_returns_nonnegative_input():
     unit = BottleneckUnit(32)
     x = np.random.default_rng(0).uniform(size=(1, 4, 4, 128)).astype("float32")

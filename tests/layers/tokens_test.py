@@ -34,7 +34,7 @@ def test_positions_start_normal_and_class_token_starts_zero():
         (PositionEmbedding, (2, 3), (None, 9, 8), "6 tokens, up to 2 more .*tokens=9"),
         (PositionEmbedding2D, (2, 3), (None, 8, 8), "6 tokens, up to 1 more .*tokens=8"),
         (SinCosPositionEmbedding, (2, 3), (None, None, 8), "6 tokens.*tokens=None"),
-        (SinCosPositionEmbedding, (2, 3), (None, 6, 6), "a multiple of 4"),
+        (SinCosPositionEmbedding, (2, 3), (None, 6, 10), "a multiple of 4"),
         (SinCosPositionEmbedding, (2, 3), (None, 6, 4), "at least 8"),
         (SinCosPositionEmbedding, (2, 0), (None, 6, 8), "two positive integers"),
         (PositionEmbedding, 6, (None, 6, 8), "two positive integers"),

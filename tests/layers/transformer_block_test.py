@@ -1,4 +1,4 @@
-"""Tests of the outputs, initial weights, dtypes and dropout of the Transformer block."""
+"""Tests of the initial weights, dtypes, dropout and masks of the Transformer block."""
 
 import keras
 import numpy as np
@@ -7,12 +7,11 @@ import pytest
 from keras_vit.layers import TransformerBlock
 from keras_vit.layers.attention import MultiHeadAttention
 
-from ..numpy_reference import transformer_block, weights_of
 from ..shared import randomize, to_numpy
 
 
-def _tokens(shape=(2, 5, 12), scale=1.0):
-    return (scale * np.random.default_rng(0).normal(size=shape)).astype("float32")
+def _tokens(shape):
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
 
 
 def _random_block(tokens, num_heads, mlp_dim, **options):
@@ -20,15 +19,6 @@ def _random_block(tokens, num_heads, mlp_dim, **options):
     block = TransformerBlock(num_heads, mlp_dim, **options)
     block.build(tokens.shape)
     return randomize(block, 0.3, seed=1)
-
-
-# At scale 1e-3, the variance is close to the epsilon 1e-6, so the result depends on the epsilon.
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_block_matches_the_equations_of_the_paper(scale):
-    tokens = _tokens(scale=scale)
-    block = _random_block(tokens, num_heads=3, mlp_dim=20)
-    expected = transformer_block(tokens.astype("float64"), weights_of(block))
-    np.testing.assert_allclose(to_numpy(block(tokens)), expected, atol=1e-5)
 
 
 def test_attention_kernels_start_glorot_uniform():
@@ -101,7 +91,7 @@ def test_branches_are_dropped_independently():
 
 @pytest.mark.one_backend
 def test_masked_block_can_return_only_the_first_token():
-    tokens = np.pad(_tokens(), ((0, 0), (0, 2), (0, 0)))
+    tokens = np.pad(_tokens((2, 5, 12)), ((0, 0), (0, 2), (0, 0)))
     block = _random_block(tokens, 3, 20, masked=True)
     first = _random_block(tokens, 3, 20, masked=True, first_token_only=True)
     np.testing.assert_allclose(to_numpy(first(tokens)), to_numpy(block(tokens))[:, :1], atol=1e-5)

@@ -12,7 +12,7 @@ MODEL = {**TWO_LAYERS, "num_layers": 4, "hidden_size": 16, "mlp_dim": 24}
 
 
 @pytest.mark.one_backend
-def test_backbone_has_requested_strides_and_saves(tmp_path):
+def test_maps_have_the_requested_strides():
     vit = keras_vit.VisionTransformer(**MODEL, input_shape=(32, 48, 3))
     backbone = keras_vit.backbone(vit, layers=[1, 2, 3, 4], strides=[2, 4, 8, 16])
     images = random_images((2, 32, 48, 3))
@@ -23,25 +23,15 @@ def test_backbone_has_requested_strides_and_saves(tmp_path):
         (2, 4, 6, 16),
         (2, 2, 3, 16),
     ]
-    # At the patch stride, the map contains the tokens. At twice this stride, each value is a
-    # maximum over four tokens.
+    # At the patch stride, the map contains the tokens. At twice this stride, each value is the
+    # maximum of four tokens.
     third, fourth = keras_vit.features(vit, images, [3, 4], "patch", grid=True)
     np.testing.assert_allclose(maps[2], third, atol=1e-5)
     np.testing.assert_allclose(maps[3], fourth.reshape(2, 2, 2, 3, 2, 16).max((2, 4)), atol=1e-5)
-    assert [type(neck).from_config(neck.get_config()).name for neck in backbone.necks] == [
-        "neck_0",
-        "neck_1",
-        "neck_2",
-        "neck_3",
-    ]
-    backbone.save(tmp_path / "backbone.keras")
-    loaded = keras.models.load_model(tmp_path / "backbone.keras")
-    for ours, theirs in zip(loaded(images), maps):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 @pytest.mark.one_backend
-def test_loaded_backbone_keeps_its_dtype_policy(tmp_path):
+def test_loaded_backbone_has_the_same_maps_and_dtype_policy(tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")
     vit = keras_vit.VisionTransformer(**MODEL, input_shape=(16, 16, 3))
     backbone = keras_vit.backbone(vit, layers=[2, 3, 4], strides=[4, 8, 16])
@@ -49,7 +39,7 @@ def test_loaded_backbone_keeps_its_dtype_policy(tmp_path):
     backbone.save(tmp_path / "backbone.keras")
     loaded = keras.models.load_model(tmp_path / "backbone.keras")
     images = random_images((2, 16, 16, 3))
-    for ours, theirs in zip(loaded(images), backbone(images)):
+    for ours, theirs in zip(loaded(images), backbone(images), strict=True):
         assert keras.backend.standardize_dtype(ours.dtype) == "bfloat16"
         np.testing.assert_array_equal(ours, theirs)
 
@@ -62,10 +52,9 @@ def test_loaded_backbone_keeps_its_dtype_policy(tmp_path):
         (1, 8, "lists of the same length"),
         ([1], [0], "by a power of two"),
         ([1], [1024], "must not exceed"),
-        ([3, 6], [8, 16], "layer=6"),
     ],
 )
-def test_rejects_bad_strides_and_layers(layers, strides, message):
+def test_rejects_bad_strides(layers, strides, message):
     vit = keras_vit.VisionTransformer(**MODEL, input_shape=(32, 32, 3))
     with pytest.raises(ValueError, match=message):
         keras_vit.backbone(vit, layers=layers, strides=strides)

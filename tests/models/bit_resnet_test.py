@@ -1,12 +1,10 @@
 """Tests of both versions of the BiT ResNets. Reference outputs and parameter counts come from
 big_vision."""
 
-import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.models.bit_resnet import BIT_UNITS
 
 from ..numpy_reference import group_norm
 from ..shared import images_for, random_images, randomize, to_numpy
@@ -51,7 +49,7 @@ def test_outputs_match_big_vision(arguments, count, first_values, sums):
     ("pool_padding", "padded_value"), [("zeros", 0.0), ("minus_infinity", -np.inf)]
 )
 def test_pool_padding_sets_the_border_of_version_2(pool_padding, padded_value):
-    images = random_images((1, 64, 64, 3))
+    images = random_images((1, 16, 16, 3))
     layer = keras_vit.PreActivationResNet((), pool_padding=pool_padding)
     layer.build(images.shape)
     randomize(layer.conv_root, seed=1)
@@ -65,50 +63,8 @@ def test_pool_padding_sets_the_border_of_version_2(pool_padding, padded_value):
     np.testing.assert_allclose(to_numpy(layer(images)), expected, atol=1e-5)
 
 
-# Maps (depth, width factor) to the parameters of versions 1 and 2 without a head.
-COUNTS = {
-    (26, 1): (13_946_176, 13_938_496),
-    (50, 1): (23_508_032, 23_500_352),
-    (50, 2): (93_907_072, 93_891_712),
-    (50, 3): (211_197_120, 211_174_080),
-    (101, 1): (42_500_160, 42_492_480),
-    (101, 3): (381_812_928, 381_789_888),
-    (152, 1): (58_143_808, 58_136_128),
-    (152, 2): (232_253_568, 232_238_208),
-    (152, 4): (928_370_944, 928_340_224),
-    (200, 3): (562_511_040, 562_488_000),
-}
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize("size", COUNTS, ids=lambda size: f"R{size[0]}x{size[1]}")
-def test_parameter_counts_match_reference(size, monkeypatch):
-    weight_sizes = []
-
-    def count(layer, shape=(), **_):
-        weight_sizes.append(int(np.prod(shape)))
-
-    # Count the parameters without allocating up to a billion of them.
-    monkeypatch.setattr(keras.layers.Layer, "add_weight", count)
-    depth, width = size
-    for layer, expected in zip(
-        (keras_vit.ResNetStem, keras_vit.PreActivationResNet), COUNTS[size], strict=True
-    ):
-        weight_sizes.clear()
-        layer(BIT_UNITS[depth], 64 * width).build((None, 224, 224, 3))
-        assert sum(weight_sizes) == expected
-
-
-def test_bit_constructors_are_in_the_count_table():
-    names = [name for name in keras_vit.families.CONSTRUCTORS if name.startswith("BiT_R")]
-    assert len(names) == 9
-    for name in names:
-        depth, width = map(int, name.removeprefix("BiT_R").split("x"))
-        assert (depth, width) in COUNTS
-
-
 @pytest.mark.parametrize(
-    "arguments, message",
+    ("arguments", "message"),
     [
         ({"depth": 34}, "`depth` must be one of 8, 26, 50"),
         ({"depth": 50, "version": 3}, "`version` must be one of"),
@@ -124,14 +80,10 @@ def test_rejects_out_of_range_arguments(arguments, message):
 @pytest.mark.one_backend
 @pytest.mark.parametrize("version", [1, 2])
 def test_narrow_resnet_round_trips_through_npz(version, tmp_path):
-    model = keras_vit.BiTResNet(
-        depth=8, width=32, version=version, input_shape=(16, 24, 3), classes=3
-    )
-    randomize(model)
-    path = str(tmp_path / "weights.npz")
-    keras_vit.checkpoints.save(model, path)
-    name, inferred = keras_vit.checkpoints.infer_architecture(path)
-    assert name == "BiTResNet" and inferred["width"] == 32 and inferred["version"] == version
-    loaded = keras_vit.BiTResNet(**inferred, weights=path)
+    sizes = {"depth": 8, "width": 32, "version": version, "classes": 3}
+    model = randomize(keras_vit.BiTResNet(**sizes, input_shape=(16, 24, 3)))
+    keras_vit.checkpoints.save(model, tmp_path / "weights.npz")
+    loaded = keras_vit.from_pretrained(tmp_path / "weights.npz")
+    assert sizes.items() <= loaded.arguments.items()
     images = images_for(model, seed=1)
     np.testing.assert_array_equal(loaded(images), model(images))

@@ -14,12 +14,13 @@ from ..shared import (
     assert_close,
     copy_model_folder,
     images_for,
+    randomize_around_unit_norms,
     read_arrays,
     to_numpy,
 )
 
 FILES = GOLDEN / "dense"
-# Cases, and the names of their images and outputs.
+# Golden files, and the names of their images and outputs.
 CASES = (
     ("dpt_segmentation", "images", "logits"),
     ("dpt_segmentation", "images_resized", "logits_resized"),
@@ -43,23 +44,21 @@ BACKBONES = {
 }
 
 
+def segmenter(**arguments):
+    return keras_vit.LinearSegmenter(classes=3, **SMALL, **arguments)
+
+
 def golden_folder(case, folder):
     return copy_model_folder(case, folder, source=FILES)
 
 
 def randomized(model):
-    """Assigns random numbers to all weights. Variances and scales stay positive."""
-    random = np.random.default_rng(0)
+    """Assigns random numbers to all weights. Variances stay positive."""
+    randomize_around_unit_norms(model, 0.2)
     for weight in model.weights:
-        if weight.path.endswith(("moving_variance", "gamma", "scale")):
-            weight.assign(random.uniform(0.5, 1.5, weight.shape))
-        else:
-            weight.assign(random.normal(0, 0.2, weight.shape))
+        if weight.path.endswith("moving_variance"):
+            weight.assign(1 + keras.ops.abs(weight))
     return model
-
-
-def output(model, images):
-    return to_numpy(model(images))
 
 
 @pytest.mark.parametrize("case, images, expected", CASES)
@@ -67,9 +66,7 @@ def test_outputs_match_transformers(case, images, expected, tmp_path):
     arrays = read_arrays(FILES / f"{case}.io.npz")
     images = arrays[images]
     model = keras_vit.from_pretrained(golden_folder(case, tmp_path), input_shape=images.shape[1:])
-    outputs = output(model, images)
-    assert outputs.dtype == "float32"
-    assert_close(outputs, arrays[expected])
+    assert_close(model(images), arrays[expected])
 
 
 @pytest.mark.one_backend
@@ -82,9 +79,7 @@ def test_saved_models_return_the_same(tmp_path):
         keras_vit.load_keras_file(tmp_path / "saved.keras"),
         keras_vit.from_pretrained(tmp_path / "saved.npz"),
     ):
-        assert loaded.levels == (1, 2, 4, 5)
-        assert loaded.predicts == "segmentation"
-        np.testing.assert_array_equal(output(loaded, images), output(model, images))
+        np.testing.assert_array_equal(loaded(images), model(images))
 
 
 @pytest.mark.one_backend
@@ -95,12 +90,10 @@ def test_linear_head_reads_normalized_patches_of_any_backbone(backbone):
     randomized(model.head)
     images = images_for(vit)
     maps = keras_vit.features(vit, images, layers=[2, 4], tokens="patch", grid=True)
-    norm = model.head.batch_norm
-    deviation = np.sqrt(to_numpy(norm.moving_variance) + 1e-5)
-    x = (np.concatenate(maps, -1) - to_numpy(norm.moving_mean)) / deviation
-    x = x * to_numpy(norm.gamma) + to_numpy(norm.beta)
+    gamma, beta, mean, variance = map(to_numpy, model.head.batch_norm.weights)
+    x = (np.concatenate(maps, -1) - mean) / np.sqrt(variance + 1e-5) * gamma + beta
     kernel, bias = map(to_numpy, model.head.classifier.weights)
-    np.testing.assert_allclose(output(model, images), x @ kernel + bias, atol=1e-4)
+    np.testing.assert_allclose(model(images), x @ kernel + bias, atol=1e-4)
 
 
 @pytest.mark.one_backend
@@ -108,12 +101,12 @@ def test_head_of_the_backbone_is_not_used():
     head = {"representation_size": 8, "head_bias": -4.0, "classifier_activation": "softmax"}
     vit = keras_vit.VisionTransformer(**SMALL, **head)
     model = keras_vit.LinearSegmenter.on(vit, classes=3)
-    assert not output(model, images_for(model)).any()
+    assert not to_numpy(model(images_for(model))).any()
 
 
 @pytest.mark.one_backend
-def test_config_of_an_earlier_version_has_values_of_the_backbone_for_the_head():
-    model = keras_vit.LinearSegmenter(classes=3, **SMALL)
+def test_head_arguments_in_configs_of_earlier_versions_have_no_effect():
+    model = segmenter()
     stored = {**model.get_config(), "head_bias": -4.0, "classifier_activation": "softmax"}
     assert keras_vit.LinearSegmenter.from_config(stored).get_config() == model.get_config()
 
@@ -140,18 +133,18 @@ def test_dpt_reads_every_level_of_any_backbone(backbone):
     )
     randomized(model)
     images = images_for(model)
-    logits = output(model, images)
+    logits = to_numpy(model(images))
     assert logits.shape == (2, 16 * vit.grid[0], 16 * vit.grid[1], 3)
-    for block in model.blocks:
-        before = block.get_weights()
-        block.set_weights([0.9 * weight for weight in before])
-        assert np.abs(output(model, images) - logits).max() > 1e-6
-        block.set_weights(before)
+    for layer in model.head.reassemble:
+        kernel = layer.projection.kernel.numpy()
+        layer.projection.kernel.assign(0.9 * kernel)
+        assert np.abs(model(images) - logits).max() > 1e-6
+        layer.projection.kernel.assign(kernel)
 
 
 @pytest.mark.one_backend
 def test_frozen_backbone_stays_frozen_in_a_file(tmp_path):
-    model = keras_vit.LinearSegmenter(classes=3, **SMALL)
+    model = segmenter()
     keras_vit.freeze(model, "head", write=lambda line: None)
     model.save(tmp_path / "model.keras")
     loaded = keras_vit.load_keras_file(tmp_path / "model.keras")
@@ -163,7 +156,7 @@ def test_frozen_backbone_stays_frozen_in_a_file(tmp_path):
 def test_backbone_weights_load_with_a_new_head(tmp_path):
     vit = randomized(keras_vit.VisionTransformer(classes=7, **SMALL))
     checkpoints.save(vit, tmp_path / "vit.npz")
-    model = randomized(keras_vit.LinearSegmenter(classes=3, **SMALL))
+    model = randomized(segmenter())
     checkpoints.load(model, tmp_path / "vit.npz", head="new")
     np.testing.assert_array_equal(model.blocks[3].weights[0], vit.blocks[3].weights[0])
     assert not to_numpy(model.head.classifier.kernel).any()
@@ -196,7 +189,7 @@ def test_invalid_arguments_are_refused(arguments, message):
 @pytest.mark.one_backend
 def test_linear_head_refuses_a_dropout_rate_of_one():
     with pytest.raises(ValueError, match="head_dropout=1"):
-        keras_vit.LinearSegmenter(**SMALL, classes=2, head_dropout=1)
+        segmenter(head_dropout=1)
 
 
 @pytest.mark.one_backend
@@ -217,16 +210,18 @@ def test_folders_without_a_config_are_refused(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_resizing_keeps_linear_maps():
+@pytest.mark.parametrize(
+    ("align_corners", "rows", "columns"),
+    [
+        (True, np.linspace(0, 4, 9), np.linspace(0, 3, 7)),
+        # Pixels beyond the outer centers repeat them.
+        (False, np.clip(np.arange(10) / 2 - 0.25, 0, 4), np.clip(np.arange(8) / 2 - 0.25, 0, 3)),
+    ],
+    ids=["aligned corners", "aligned edges"],
+)
+def test_resizing_keeps_linear_maps(align_corners, rows, columns):
     ramp = np.arange(5.0)[:, None] + 10 * np.arange(4.0)
     image = keras.ops.convert_to_tensor(ramp[None, :, :, None], "float32")
-    # The corners are aligned.
-    rows = np.linspace(0, 4, 9)
-    columns = np.linspace(0, 3, 7)
-    resized = to_numpy(resize_bilinear(image, (9, 7), True))
-    np.testing.assert_allclose(resized[0, :, :, 0], rows[:, None] + 10 * columns, atol=1e-5)
-    # The edges are aligned, and pixels beyond the outer centers repeat them.
-    rows = np.clip(np.arange(10) / 2 - 0.25, 0, 4)
-    columns = np.clip(np.arange(8) / 2 - 0.25, 0, 3)
-    resized = to_numpy(resize_bilinear(image, (10, 8)))
-    np.testing.assert_allclose(resized[0, :, :, 0], rows[:, None] + 10 * columns, atol=1e-5)
+    resized = resize_bilinear(image, (len(rows), len(columns)), align_corners)
+    expected = rows[:, None] + 10 * columns
+    np.testing.assert_allclose(resized[0, :, :, 0], expected, atol=1e-5)

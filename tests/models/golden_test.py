@@ -29,13 +29,14 @@ CASES = {
     "hybrid_2stage": {"resnet_blocks": (1, 2), "patch_size": 1, "input_shape": (64, 64, 3)},
     "hybrid_stem_only": {"resnet_blocks": (), "patch_size": 4, "input_shape": (64, 64, 3)},
 }
+# The other cases show nothing new on a second backend.
 ON_BOTH_BACKENDS = ("vit_token", "vit_gap", "hybrid_2stage")
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        case if case in ON_BOTH_BACKENDS else pytest.param(case, marks=pytest.mark.one_backend)
+        pytest.param(case, marks=() if case in ON_BOTH_BACKENDS else pytest.mark.one_backend)
         for case in CASES
     ],
 )
@@ -58,8 +59,8 @@ def test_model_matches_reference(case, golden):
 
 
 # Reference outputs for the weights and images of `reference_weights.py`. Each entry has the
-# constructor, its arguments, the parameter count, the first six output values of each image, the
-# sum of the outputs of each image, and the float32 tolerance.
+# constructor, its arguments, the first six output values of each image, the sum of the outputs of
+# each image, and the float32 tolerance.
 VECTORS = {
     # The side, 75 pixels, is not a multiple of the stride.
     "odd hybrid": (
@@ -74,7 +75,6 @@ VECTORS = {
             "resnet_blocks": (2, 1),
             "input_shape": (75, 75, 3),
         },
-        571_498,
         [
             [-0.058116, 0.151804, -0.276262, 0.028751, 0.219983, 0.226030],
             [-0.062441, 0.149134, -0.276293, 0.034008, 0.223045, 0.234171],
@@ -85,7 +85,6 @@ VECTORS = {
     "ViT-B/16": (
         keras_vit.ViT_B16,
         {},
-        86_567_656,
         [[-0.652126, 1.516207, -1.367869, -1.350312, 0.417351, -0.321411]],
         [-75.75583],
         2e-5,
@@ -93,7 +92,6 @@ VECTORS = {
     "ViT-B/32": (
         keras_vit.ViT_B32,
         {"representation_size": 768},
-        88_814_824,
         [[-1.478735, -0.714565, 0.203907, 0.247472, -0.323896, -0.027353]],
         [-2.62551],
         2e-5,
@@ -101,7 +99,6 @@ VECTORS = {
     "R50+ViT-B/16": (
         keras_vit.R50_ViT_B16,
         {},
-        98_659_112,
         [[1.001565, 1.391924, 0.071621, -0.593223, 0.818495, -0.735202]],
         [-30.43863],
         5e-4,
@@ -109,7 +106,6 @@ VECTORS = {
     "R+ViT-Ti/16": (
         keras_vit.R_ViT_Ti16,
         {},
-        6_337_704,
         [[-0.187434, 0.275619, -0.052567, -0.553259, 0.768502, 0.689666]],
         [-14.06567],
         5e-4,
@@ -129,9 +125,8 @@ in_full_tier = (pytest.mark.one_backend, pytest.mark.full)
     ],
 )
 def test_outputs_for_hashed_weights_match_reference(case):
-    constructor, arguments, count, first_values, sums, tolerance = VECTORS[case]
+    constructor, arguments, first_values, sums, tolerance = VECTORS[case]
     model = constructor(**arguments)
-    assert model.count_params() == count
     fill_with_reference_weights(model)
     # Without `predict`, JAX would compile each operation.
     outputs = model.predict(reference_images(model, len(sums)), verbose=0).astype("float64")

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import BiTResNet, VisionTransformer, at_patch_size, checkpoints
+from keras_vit import VisionTransformer, at_patch_size, checkpoints
 
 from ..shared import SIZES, random_images, randomize_head, to_numpy
 
-MODEL = {**SIZES, "classes": 3}
+MODEL = {**SIZES, "input_shape": (8, 16, 3), "classes": 3}
 IMAGES = random_images((2, 8, 16, 3))
 
 
 def _model(**changes):
-    model = VisionTransformer(input_shape=(8, 16, 3), **{**MODEL, **changes})
-    return randomize_head(model)
+    return randomize_head(VisionTransformer(**{**MODEL, **changes}))
 
 
 def _logits(model):
@@ -29,14 +28,9 @@ def _logits(model):
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {
-            "position_embedding_at": "every_layer",
-            "num_layers": 2,
-            "position_resampling": "bilinear_antialias",
-        },
+        {"position_embedding_at": "every_layer", "num_layers": 2},
         {"classifier": "gap", "position_resampling": "bicubic_antialias"},
-        {"classifier": "map", "class_token_position": False, "position_embedding": "none"},
+        {"classifier": "map", "position_embedding": "none"},
     ],
 )
 def test_at_patch_size_matches_loading_at_that_size(changes, tmp_path):
@@ -61,20 +55,25 @@ def test_at_patch_size_works_in_bfloat16():
 def test_at_patch_size_leaves_other_models_unchanged():
     model = _model()
     other = _model()
-    expected = _logits(model), _logits(other)
+    expected = _logits(model)
+    expected_of_other = _logits(other)
     with at_patch_size(model, 2):
-        np.testing.assert_array_equal(_logits(other), expected[1])
-        with at_patch_size(model, 4), at_patch_size(other, 4):
-            np.testing.assert_array_equal(_logits(model), expected[0])
-    with at_patch_size(model, 4):
-        np.testing.assert_array_equal(_logits(model), expected[0])
-    np.testing.assert_array_equal(_logits(model), expected[0])
+        np.testing.assert_array_equal(_logits(other), expected_of_other)
+    np.testing.assert_array_equal(_logits(model), expected)
+
+
+def test_the_innermost_patch_size_applies():
+    model = _model()
+    other = _model()
+    expected = _logits(model)
+    with at_patch_size(model, 2), at_patch_size(model, 4), at_patch_size(other, 2):
+        np.testing.assert_array_equal(_logits(model), expected)
 
 
 def test_compiled_functions_follow_the_patch_size():
     model = _model()
     expected = _logits(model)
-    for size in (2, 4):
+    for size in (2, 8):
         with at_patch_size(model, size):
             np.testing.assert_allclose(model.predict(IMAGES, verbose=0), _logits(model), atol=1e-5)
         np.testing.assert_allclose(model.predict(IMAGES, verbose=0), expected, atol=1e-5)
@@ -90,9 +89,9 @@ def test_maps_of_another_patch_size_are_refused():
         lambda: keras_vit.inspection.attention_maps(model, IMAGES, method="mean"),
     ]
     for call in calls:
-        with pytest.raises(ValueError, match="outside of `at_patch_size`"), at_patch_size(model, 2):
-            call()
         with at_patch_size(model, 4):
+            call()
+        with pytest.raises(ValueError, match="outside of `at_patch_size`"), at_patch_size(model, 2):
             call()
 
 
@@ -108,19 +107,14 @@ def test_images_are_not_kept():
         assert reference() is None
 
 
-def _resnet():
-    return BiTResNet(depth=8, width=32, input_shape=(32, 32, 3))
-
-
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
     ("model", "size", "message"),
     [
         (partial(_model, resnet_blocks=(), patch_size=1), 2, "without a stem"),
         (partial(_model, rotary={}), 2, "rotary"),
-        (partial(_model, position_embedding="learned2d"), 2, "learned2d"),
         (partial(_model, position_embedding="relative"), 2, "relative"),
-        (_resnet, 2, "plain VisionTransformer.*BiTResNet"),
+        (partial(keras_vit.BiTResNet, depth=8, width=32), 2, "plain VisionTransformer"),
         (_model, 3, "number of patches.*patch_size=3"),
         (_model, 2.5, "integer of 1 or more"),
     ],

@@ -1,6 +1,5 @@
 """Tests of the position embeddings in appendix D.4 of the ViT paper against NumPy."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -14,7 +13,6 @@ from ..numpy_reference import (
     to_patches,
     transformer_block,
     weights_of,
-    weights_of_model,
 )
 from ..shared import SIZES, random_images, randomize_around_unit_norms, to_numpy
 
@@ -23,20 +21,12 @@ MODEL = {**SIZES, "input_shape": (8, 12, 3), "num_layers": 3, "classes": 3}
 IMAGES = random_images((2, 8, 12, 3), seed=1)
 RELATIVE = {"position_embedding": "relative"}
 EVERY_LAYER = {"position_embedding_at": "every_layer"}
-LEARNED_2D_SHARED = {
-    "position_embedding": "learned2d",
-    "position_embedding_at": "every_layer_shared",
-}
+LEARNED_2D = {"position_embedding": "learned2d"}
+LEARNED_2D_SHARED = {**LEARNED_2D, "position_embedding_at": "every_layer_shared"}
 ON_ONE_BACKEND = [
     {"position_embedding": "none"},
-    {"position_embedding": "learned2d"},
     EVERY_LAYER,
-    {"position_embedding_at": "every_layer_shared"},
-    {
-        "position_embedding": "learned2d",
-        "position_embedding_at": "every_layer",
-        "classifier": "gap",
-    },
+    {**LEARNED_2D, **EVERY_LAYER, "classifier": "gap"},
 ]
 
 
@@ -62,7 +52,7 @@ def positions_in_numpy(weights, name):
 
 def logits_in_numpy(model, positions_at):
     """Computes the logits of `IMAGES`. `positions_at` is the argument `position_embedding_at`."""
-    weights = weights_of_model(model)
+    weights = weights_of(model)
     x = dense(to_patches(IMAGES.astype("float64"), 4), weights, "embedding")
     if "class_token/cls" in weights:
         x = prepend(weights["class_token/cls"], x)
@@ -104,9 +94,8 @@ def test_logits_match_numpy(arguments):
 )
 def test_features_and_attention_scores_match_the_last_block(arguments, position_layer):
     model = build(**arguments)
-    headless = keras.Model(model.input, model.layers[-1].input)
     features = keras_vit.features(model, IMAGES)
-    np.testing.assert_allclose(features, to_numpy(headless(IMAGES)), atol=1e-5)
+    np.testing.assert_allclose(model.head(features), model(IMAGES), atol=1e-5)
     scores = attention_scores(model, IMAGES)
     assert scores.shape == (3, 2, 2, 7, 7)
     tokens = keras_vit.features(model, IMAGES, layers=2, tokens="all", norm=False)

@@ -40,18 +40,6 @@ def test_remat_preserves_outputs_and_dropout_draws():
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-def test_remat_changes_the_config_but_not_weight_paths():
-    plain = _model(remat=False)
-    model = _model(remat=True)
-    paths = [weight.path for weight in plain.weights]
-    assert [weight.path for weight in model.weights] == paths
-    assert keras.models.clone_model(model).get_layer("encoderblock_1").remat
-    config = plain.get_layer("encoderblock_1").get_config()
-    # Earlier versions wrote configs without `remat`.
-    del config["remat"]
-    assert keras_vit.layers.TransformerBlock.from_config(config).remat is False
-
-
 @pytest.mark.one_backend
 def test_recomputation_is_compiled_as_the_forward_pass():
     import tensorflow as tf

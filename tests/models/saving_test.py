@@ -25,26 +25,22 @@ TINY = {
     "stochastic_depth": 0.1,
     "representation_size": 6,
 }
-STEMS = {"vit": {}, "hybrid": {"patch_size": 4, "resnet_blocks": (1, 1)}}
-# Stem, dtype policy and classifier.
-MODELS = [("vit", "mixed_bfloat16", "map"), ("hybrid", "float32", "token")]
+# Models by name: the dtype policy, and the arguments in addition to `TINY`.
+MODELS = {
+    "vit": ("mixed_bfloat16", {"classifier": "map"}),
+    "hybrid": ("float32", {"patch_size": 4, "resnet_blocks": (1, 1)}),
+}
 
-# For each folder, loads the .keras file, rebuilds the model from the config and the weights file,
-# and compares the outputs of both models with the saved outputs.
+# Loads the model of each folder, and compares its outputs with the saved outputs.
 FRESH_PROCESS = """
-import json, sys
+import sys
 import keras, numpy as np, keras_vit
-for folder in json.loads(sys.argv[1]):
+for folder in sys.argv[1:]:
+    model = keras.models.load_model(folder + "/model.keras")
+    assert type(model) is keras_vit.VisionTransformer
     with np.load(folder + "/io.npz", allow_pickle=False) as file:
-        saved = dict(file)
-    whole = keras.models.load_model(folder + "/model.keras")
-    with open(folder + "/config.json") as file:
-        rebuilt = keras.models.model_from_json(file.read())
-    rebuilt.load_weights(folder + "/model.weights.h5")
-    for model in (whole, rebuilt):
-        outputs = keras.ops.cast(model(saved["images"]), "float32")
-        np.testing.assert_array_equal(outputs, saved["outputs"], err_msg=folder)
-        assert type(model) is keras_vit.VisionTransformer
+        outputs = keras.ops.cast(model(file["images"]), "float32")
+        np.testing.assert_array_equal(outputs, file["outputs"], err_msg=folder)
     print(folder)
 """
 
@@ -53,20 +49,17 @@ for folder in json.loads(sys.argv[1]):
 @pytest.mark.one_backend
 def test_models_load_bit_equal_in_a_fresh_process(tmp_path):
     folders = []
-    for stem, policy, classifier in MODELS:
-        keras.config.set_dtype_policy(policy)
-        model = keras_vit.VisionTransformer(**{**TINY, **STEMS[stem]}, classifier=classifier)
+    for name, (policy, arguments) in MODELS.items():
+        model = keras_vit.VisionTransformer(**{**TINY, **arguments}, dtype=policy)
         randomize(model, 0.3)
-        folder = tmp_path / f"{stem}-{policy}-{classifier}"
+        folder = tmp_path / name
         folder.mkdir()
         model.save(folder / "model.keras")
-        model.save_weights(folder / "model.weights.h5")
-        (folder / "config.json").write_text(model.to_json())
         images = images_for(model)
         np.savez(folder / "io.npz", images=images, outputs=to_numpy(model(images)))
         folders.append(str(folder))
     done = subprocess.run(
-        [sys.executable, "-c", FRESH_PROCESS, json.dumps(folders)],
+        [sys.executable, "-c", FRESH_PROCESS, *folders],
         capture_output=True,
         text=True,
         check=False,
@@ -80,7 +73,6 @@ BIT = {"depth": 8, "width": 32, "input_shape": (32, 32, 3), "classes": 5}
 MODELS_TO_REBUILD = {
     "plain": (keras_vit.VisionTransformer, {**TINY, "classifier_activation": "softmax"}),
     "masked": (keras_vit.MaskedPatchVisionTransformer, {**TINY, "classifier": "token_unpooled"}),
-    "layers": (keras_vit.VisionTransformer, {**TINY, "position_embedding_at": "every_layer"}),
     "axial": (keras_vit.AxialVisionTransformer, TINY),
     "bit": (keras_vit.BiTResNet, BIT),
     "stem": (keras_vit.BiTResNet, {**BIT, "version": 1, "include_top": False}),
@@ -103,13 +95,9 @@ def test_config_round_trip_restores_model_and_policy(kind):
     config = json.loads(json.dumps(model.get_config()))
     again = constructor.from_config(config)
     assert json.loads(json.dumps(again.get_config())) == config
-    assert again.compute_dtype == model.compute_dtype == "bfloat16"
-    assert dict(again.arguments) == dict(model.arguments)
     assert again.preprocessing == model.preprocessing
-    assert again.input_preprocessing.logits_activation == "sigmoid"
-    for ours, theirs in zip(again.layers[1:], model.layers[1:], strict=True):
-        assert ours.name == theirs.name
-        assert ours.trainable == theirs.trainable
+    for ours, theirs in zip(again.layers, model.layers, strict=True):
+        assert (ours.name, ours.trainable) == (theirs.name, theirs.trainable)
         assert ours.compute_dtype == theirs.compute_dtype
     again.set_weights(model.get_weights())
     images = images_for(model, 1)
@@ -120,8 +108,7 @@ def test_config_round_trip_restores_model_and_policy(kind):
 @pytest.mark.one_backend
 def test_version_0_1_file_is_rejected_but_its_weights_load(tmp_path):
     """Version 0.1.0 saved models as plain `keras.Model` objects."""
-    model = keras_vit.VisionTransformer(**TINY)
-    randomize(model, 0.3)
+    model = randomize(keras_vit.VisionTransformer(**TINY), 0.3)
     keras.Model(model.inputs[0], model.outputs[0], name=model.name).save(tmp_path / "old.keras")
     old = keras_vit.load_keras_file(tmp_path / "old.keras")
     with pytest.raises(ValueError, match="file of version 0.1.0"):
@@ -134,15 +121,19 @@ def test_version_0_1_file_is_rejected_but_its_weights_load(tmp_path):
 
 @pytest.mark.one_backend
 @pytest.mark.filterwarnings("ignore:.*quantize")
-def test_quantize_is_refused():
-    model = keras_vit.VisionTransformer(**TINY)
+def test_quantize_is_refused_and_changes_nothing():
+    model = keras_vit.VisionTransformer(**TINY, head_bias=1.0)
     images = images_for(model)
-    before = np.array(model(images))
-    with pytest.raises(ValueError, match="do not support `quantize`"):
-        model.quantize("int8")
+    before = to_numpy(model(images))
+    for refused in (model, keras.Sequential([keras.Input(model.image_shape), model])):
+        with pytest.raises(ValueError, match="do not support `quantize`"):
+            refused.quantize("int8")
     np.testing.assert_array_equal(model(images), before)
-    with pytest.raises(ValueError, match="do not support `quantize`"):
-        keras.Sequential([keras.Input(model.image_shape), model]).quantize("int8")
+
+
+@pytest.mark.one_backend
+@pytest.mark.filterwarnings("ignore:.*quantize")
+def test_model_with_a_quantized_layer_is_not_saved():
     model = keras_vit.VisionTransformer(**TINY)
     model.quantize("int8", filters="head")
     with pytest.raises(ValueError, match="do not support `quantize`"):

@@ -31,8 +31,7 @@ def test_logits_and_probabilities_match_transformers(case, activation, tower, tm
     model = keras_vit.zero_shot(tower(case), source)
     logits = to_numpy(model(expected["images"]))
     np.testing.assert_allclose(logits, expected["logits"], atol=2e-6)
-    assert logits_activation_of(model) == activation
-    probabilities = to_numpy(getattr(keras.ops, activation)(logits))
+    probabilities = getattr(keras.ops, activation)(logits)
     np.testing.assert_allclose(probabilities, expected["probabilities"], atol=1e-6)
 
     model.save(tmp_path / "classifier.keras")
@@ -52,7 +51,6 @@ def test_logits_and_probabilities_match_transformers(case, activation, tower, tm
         ({"embeddings": np.zeros((4, 20))}, "none may be all zeros"),
         ({"scale": np.nan}, "`scale` must be above 0"),
         ({"scale": None}, "without scale"),
-        ({"scale": -2.3}, "`scale` must be above 0"),
         ({"scale": np.ones(4)}, "size 1"),
         ({"names": np.array([1, 2, 3, 4])}, "`names` must be K strings"),
         ({"names": np.array(["a", None, "b", "c"], object)}, "must be an .npz file"),
@@ -60,10 +58,8 @@ def test_logits_and_probabilities_match_transformers(case, activation, tower, tm
 )
 def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
     arrays = {**zero_shot_arrays("clip"), **changes}
-    np.savez(
-        tmp_path / "classes.npz",
-        **{name: value for name, value in arrays.items() if value is not None},
-    )
+    given = {name: value for name, value in arrays.items() if value is not None}
+    np.savez(tmp_path / "classes.npz", **given)
     with pytest.raises(ValueError, match=message):
         keras_vit.zero_shot(tower("clip"), tmp_path / "classes.npz")
 
@@ -71,13 +67,12 @@ def test_rejects_invalid_embeddings(changes, message, tower, tmp_path):
 @pytest.mark.one_backend
 def test_embeddings_are_normalized_and_scale_may_be_an_array(tower, tmp_path):
     arrays = zero_shot_arrays("siglip")
-    factors = np.array([[2], [0.1], [30], [1]])
-    changes = {
-        "scale": np.reshape(arrays["scale"], 1),
-        "bias": np.reshape(arrays["bias"], (1, 1)),
-        "embeddings": 1e-40 * factors * arrays["embeddings"].astype(float),
-    }
-    np.savez(tmp_path / "other.npz", **{**arrays, **changes})
+    arrays["scale"] = np.reshape(arrays["scale"], 1)
+    arrays["bias"] = np.reshape(arrays["bias"], (1, 1))
+    # The squares of these embeddings are 0 in float32.
+    factors = 1e-40 * np.array([[2], [0.1], [30], [1]])
+    arrays["embeddings"] = factors * arrays["embeddings"]
+    np.savez(tmp_path / "other.npz", **arrays)
     logits = keras_vit.zero_shot(tower("siglip"), tmp_path / "other.npz")(arrays["images"])
     np.testing.assert_allclose(to_numpy(logits), arrays["logits"], atol=2e-6)
 
@@ -110,6 +105,6 @@ def test_export_check_returns_class_names(tower):
 
 @pytest.mark.one_backend
 def test_rejects_tower_with_unpooled_output(tower):
+    model = tower("clip", include_top=False, classifier="token_unpooled")
     with pytest.raises(ValueError, match="outputs of shape"):
-        model = tower("clip", include_top=False, classifier="token_unpooled")
         keras_vit.zero_shot(model, FAMILY_FILES / "clip_zeroshot.npz")

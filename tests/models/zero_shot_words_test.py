@@ -8,6 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.models.any_model import logits_activation_of
+from keras_vit.models.zero_shot import class_names_of
 
 from ..shared import GOLDEN, SIZES, random_images, to_numpy
 
@@ -52,7 +53,7 @@ def test_class_embeddings_average_normalized_templates(bias):
     expected = 10 * seen @ embedded.T + (bias or 0)
     np.testing.assert_allclose(to_numpy(classifier(images)), expected, atol=1e-5)
     assert logits_activation_of(classifier) == ("softmax" if bias is None else "sigmoid")
-    assert classifier.layers[-1].class_names == ["cat", "dog"]
+    assert class_names_of(classifier) == ["cat", "dog"]
 
 
 def test_one_template_gives_the_logits_of_both_towers(tmp_path):
@@ -70,17 +71,24 @@ def test_one_template_gives_the_logits_of_both_towers(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_errors_name_the_problem():
-    model = towers()
+def test_a_tokenizer_may_be_given():
+    tokenizer = keras_vit.text.Tokenizer(FILES / "clip.json", 16)
+    classifier = keras_vit.zero_shot(towers(tokenizer=""), ["cat"], tokenizer=tokenizer)
+    assert class_names_of(classifier) == ["cat"]
+
+
+@pytest.mark.one_backend
+def test_models_without_a_matching_tokenizer_are_refused():
     with pytest.raises(ValueError, match="both towers.*vision_transformer"):
-        keras_vit.zero_shot(model.image, ["cat"])
+        keras_vit.zero_shot(towers().image, ["cat"])
     with pytest.raises(ValueError, match="has no tokenizer"):
         keras_vit.zero_shot(towers(tokenizer=""), ["cat"])
     with pytest.raises(ValueError, match="but the model embeds 999"):
         keras_vit.zero_shot(towers(vocabulary_size=999), ["cat"])
-    for names in ([], ["cat", "cat"], ["cat", " "], [3]):
-        with pytest.raises(ValueError, match="must be different strings"):
-            keras_vit.zero_shot(model, names)
-    without_place = towers(tokenizer="")
-    tokenizer = keras_vit.text.Tokenizer(FILES / "clip.json", 16)
-    keras_vit.zero_shot(without_place, ["cat"], tokenizer=tokenizer)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("names", [[], ["cat", "cat"], ["cat", " "], [3]])
+def test_class_names_must_be_different_strings(names):
+    with pytest.raises(ValueError, match="must be different strings"):
+        keras_vit.zero_shot(towers(), names)
