@@ -146,12 +146,10 @@ def sizes() -> dict[str, dict[str, Any]]:
 
 def canonical_name(name: str) -> str:
     """Adds the prefix that a family's sizes lack in the paper; returns other names unchanged."""
-    names = (
-        family.optional_prefix + name
-        for family in FAMILIES
-        if family.optional_prefix + name in family.sizes
-    )
-    return next(names, name)
+    for family in FAMILIES:
+        if family.optional_prefix + name in family.sizes:
+            return family.optional_prefix + name
+    return name
 
 
 def find_family(architecture: str) -> Family:
