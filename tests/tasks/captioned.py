@@ -116,7 +116,7 @@ def main(workdir, devices, moment=""):
             os.kill(os.getpid(), signal.SIGKILL)
 
     cpu = tf.config.list_physical_devices("CPU")[0]
-    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(4)]
+    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
     tf.config.set_logical_device_configuration(cpu, logical)
     start(workdir, int(devices), write)
 

@@ -8,13 +8,12 @@ import pytest
 from keras import ops
 from ml_collections import ConfigDict
 
-from keras_vit import data, evaluation, recipes, tasks
+from keras_vit import data, evaluation, losses, recipes, tasks
 from keras_vit.evaluation import dense
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks.dense import depth_scores
 from keras_vit.training.engine import weighted_means
 
-from ..shared import SIZES, get_config
+from ..shared import SIZES, assert_close, get_config
 from ..training import small_run
 from .resuming import train_and_resume
 
@@ -54,12 +53,13 @@ def sources(monkeypatch):
     monkeypatch.setitem(data.SOURCES, "rooms", rooms)
 
 
-def config_of(task="segmentation", **model):
+def config_of(task="segmentation", model=(), **fields):
     head = "linear" if task == "segmentation" else "dpt"
     fields = recipes.defaults(
         task=task,
-        model={**MODEL, "head": head, **model},
+        model={**MODEL, "head": head, **dict(model)},
         data=data.defaults(name=SOURCE_NAMES[task]),
+        **fields,
     )
     return ConfigDict(fields)
 
@@ -69,28 +69,41 @@ def return_images(images, training):
     return images
 
 
-def test_mean_iou_equals_the_golden_case(golden):
-    expected = golden("dense/miou")
-    classes = len(expected["iou"])
+def get_inputs(name, **options):
+    config = {"name": name, "test_split": "test[:5]", **options}
+    return data.from_config(config, batch_size=4, seed=0)
+
+
+@pytest.fixture
+def predicted(golden):
+    """Returns labels, logits and the scores of a reference implementation."""
+    case = golden("dense/miou")
+    size = case["target"].shape[-2:]
+    logits = np.eye(len(case["iou"]), dtype="float32")[case["prediction"].reshape(-1, *size)]
+    scores = {"pixel_accuracy": case["pixel_accuracy"], "mean_iou": case["miou"]}
+    return case["target"].reshape(-1, *size), logits, scores, case["iou"]
+
+
+def test_scores_of_an_evaluation_match_the_reference(predicted):
+    labels, logits, scores, ious = predicted
     task = tasks.Segmentation(config_of())
-    task.class_names = tuple(map(str, range(classes)))
-    labels = expected["target"].reshape(-1, *expected["target"].shape[-2:])
-    logits = np.eye(classes, dtype="float32")[expected["prediction"].reshape(labels.shape)]
+    task.class_names = range(len(ious))
     sums = []
     for part in np.array_split(np.arange(len(labels)), 2):  # the sum over batches is divided once
         batch = logits[part], labels[part].astype("uint8"), None
-        values = task.evaluate(return_images, batch)
-        sums.append(({name: ops.sum(value) for name, value in values.items()}, len(part)))
+        values = task.evaluate(return_images, batch).items()
+        sums.append(({name: ops.sum(value) for name, value in values}, len(part)))
     results = task.results(weighted_means(sums, len(labels)))
-    assert results["mean_iou"] == expected["miou"]
-    assert results["pixel_accuracy"] == expected["pixel_accuracy"]
-    ious = [results[f"iou/{label}"] for label in range(classes)]
-    np.testing.assert_array_equal(ious, expected["iou"])
-    # The evaluators count the same pixels.
-    matrix = sum(dense.confusion(*image, classes) for image in zip(logits, labels))
-    scores, ious = dense.scores_of(matrix)
-    assert scores == {name: results[name] for name in scores}
-    np.testing.assert_array_equal(ious, expected["iou"])
+    assert {name: results[name] for name in scores} == scores
+    np.testing.assert_array_equal([results[f"iou/{name}"] for name in task.class_names], ious)
+
+
+def test_scores_of_the_evaluators_match_the_reference(predicted):
+    labels, logits, scores, ious = predicted
+    matrix = sum(dense.confusion(*image, len(ious)) for image in zip(logits, labels))
+    result, ious_of_matrix = dense.scores_of(matrix)
+    assert result == scores
+    np.testing.assert_array_equal(ious_of_matrix, ious)
 
 
 def test_losses_of_an_image_are_means_over_its_labeled_pixels():
@@ -100,14 +113,13 @@ def test_losses_of_an_image_are_means_over_its_labeled_pixels():
     labels[0, :2] = 255
     labels[1] = 255
     batch = ops.convert_to_tensor(logits), labels, None
-    losses, metrics = tasks.Segmentation(config_of()).losses_and_metrics(return_images, batch)
-    known_logits = logits[0, 2:]
-    known_labels = labels[0, 2:, :, None].astype(int)
-    shares = np.exp(known_logits) / np.exp(known_logits).sum(-1, keepdims=True)
-    expected = -np.log(np.take_along_axis(shares, known_labels, -1)).mean()
-    np.testing.assert_allclose(losses, [expected, 0], rtol=1e-5)
-    right = (known_logits.argmax(-1) == known_labels[..., 0]).mean()
-    np.testing.assert_allclose(metrics["pixel_accuracy"], [right, 0], rtol=1e-6)
+    result, metrics = tasks.Segmentation(config_of()).losses_and_metrics(return_images, batch)
+    known_logits = logits[0, 2:].reshape(-1, 3)
+    known_labels = labels[0, 2:].ravel()
+    expected = np.mean(losses.softmax(np.eye(3)[known_labels], known_logits))
+    assert_close(result, [expected, 0])
+    right = np.mean(known_logits.argmax(-1) == known_labels)
+    assert_close(metrics["pixel_accuracy"], [right, 0])
 
 
 def test_scores_of_depth():
@@ -116,63 +128,48 @@ def test_scores_of_depth():
     depths = targets * random.uniform(0.7, 1.4, targets.shape).astype("float32")
     depths[0, 0] = 9
     targets[0, 0] = 0  # unknown
-    losses, metrics = depth_scores(depths, ops.convert_to_tensor(targets))
+    batch = depths, targets, None
+    result, metrics = tasks.Depth(config_of("depth")).losses_and_metrics(return_images, batch)
     for index, known in enumerate(targets > 0):
         depth, target = (x[index][known].astype("float64") for x in (depths, targets))
-        logs = np.log(depth) - np.log(target)
+        logs = np.log(depth / target)
         expected = {
             "abs_rel_error": np.mean(np.abs(depth - target) / target),
             "rms_error": np.sqrt(np.mean((depth - target) ** 2)),
-            "delta1": np.mean(np.maximum(depth / target, target / depth) < 1.25),
+            "delta1": np.mean(np.abs(logs) < np.log(1.25)),
         }
-        np.testing.assert_allclose(losses[index], np.mean(logs**2) - np.mean(logs) ** 2 / 2, 1e-4)
-        for name, value in expected.items():
-            np.testing.assert_allclose(metrics[name][index], value, rtol=1e-5)
+        assert_close(result[index], np.mean(logs**2) - np.mean(logs) ** 2 / 2, 1e-4)
+        assert {name: float(value[index]) for name, value in metrics.items()} == pytest.approx(
+            expected, rel=1e-5
+        )
 
 
-@pytest.mark.parametrize(
-    ("task", "model", "outputs"), [("segmentation", {}, 3), ("depth", DPT, 1)], ids=SOURCE_NAMES
-)
-def test_frozen_backbones_train_only_the_head(task, model, outputs):
-    config = config_of(task, **model)
-    inputs = data.from_config(config.data, batch_size=4, seed=0)
+@pytest.mark.parametrize("task, model", [("segmentation", {}), ("depth", DPT)])
+def test_frozen_backbones_train_only_the_head(task, model):
+    config = config_of(task, model)
+    inputs = get_inputs(SOURCE_NAMES[task])
     frozen = tasks.get(config).make_model(inputs)
     trained = [variable.path for variable in frozen.trainable_variables]
     assert trained == [variable.path for variable in frozen.head.trainable_variables] != []
     config.model.frozen = False
     unfrozen = tasks.get(config).make_model(inputs)
     assert len(unfrozen.trainable_variables) > len(trained)
-    batch = next(iter(inputs.train_batches()))
-    result = tasks.get(config).outputs(unfrozen, batch, training=False)
-    assert result.shape == (4, 8, 8, outputs)
 
 
 @pytest.mark.parametrize(
-    ("task", "model", "message"),
+    "task, fields, message",
     [
-        ("segmentation", {"head": "unet"}, "head` must be linear or dpt"),
-        ("segmentation", {"features": 64}, "head linear has no `config.model.features`"),
-        ("depth", {"head": "linear"}, "head` must be dpt"),
+        ("segmentation", {"model": {"head": "unet"}}, "head` must be linear or dpt"),
+        ("segmentation", {"model": {"features": 64}}, "no `config.model.features`"),
+        ("depth", {"model": {"head": "linear"}}, "head` must be dpt"),
+        ("segmentation", {"loss": "sigmoid"}, "loss` must be"),
+        ("segmentation", {"patch_sizes": (2, 4)}, "patch_sizes` must be"),
+        ("segmentation", {"architecture": "AxialVisionTransformer"}, "must be a VisionTransformer"),
     ],
 )
-def test_unsupported_heads_are_refused(task, model, message):
+def test_unsupported_fields_are_refused(task, fields, message):
     with pytest.raises(ValueError, match=message):
-        tasks.get(config_of(task, **model))
-
-
-@pytest.mark.parametrize(("field", "value"), [("loss", "sigmoid"), ("patch_sizes", (2, 4))])
-def test_unsupported_fields_are_refused(field, value):
-    config = config_of()
-    config[field] = value
-    with pytest.raises(ValueError, match=f"config.{field}` must be"):
-        tasks.get(config)
-
-
-def test_other_architectures_are_refused():
-    architecture = "AxialVisionTransformer"
-    fields = recipes.defaults(task="segmentation", architecture=architecture, model=SIZES)
-    with pytest.raises(ValueError, match="architecture` must be a VisionTransformer"):
-        tasks.get(ConfigDict(fields))
+        tasks.get(config_of(task, **fields))
 
 
 def test_config_file_for_a_folder_with_masks_or_depths(tmp_path):
@@ -215,11 +212,17 @@ def test_resume_is_bit_exact(task, tmp_path):
 @pytest.mark.full
 @pytest.mark.one_backend
 def test_two_replicas_equal_one(tmp_path):
-    fields = {"batch_size": 16, "total_steps": 3, "eval_every_steps": 0, "steps_per_call": 1}
     # Without dropout, whose masks differ, and Adam, which amplifies rounding. BatchNorm must see
     # the examples of both replicas.
-    fields["model"] = {**MODEL, "frozen": False, "head": "linear"}
-    fields |= {"optimizer": {"name": "sgd"}, "schedule": {"base": 0.1, "decay": "constant"}}
+    fields = {
+        "batch_size": 16,
+        "total_steps": 3,
+        "eval_every_steps": 0,
+        "steps_per_call": 1,
+        "model": {**MODEL, "frozen": False},
+        "optimizer": {"name": "sgd"},
+        "schedule": {"base": 0.1},
+    }
     one = run("alone", tmp_path / "one", accumulate_steps=1, clip_norm=0.0, ema_decay=0.0, **fields)
     two = run("mirrored", tmp_path / "two", **fields)
     for ours, theirs in zip(two.model.get_weights(), one.model.get_weights()):
@@ -228,8 +231,7 @@ def test_two_replicas_equal_one(tmp_path):
 
 
 def test_windows_of_an_image_fit_together():
-    images = keras.Input((8, 8, 3))
-    model = keras.Model(images, keras.layers.Activation("linear")(images))
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Identity()])
     image = np.random.default_rng(0).integers(0, 256, (8, 21, 3)).astype("uint8")
     preprocessing = Preprocessing(mean=(0, 0, 0), std=(1, 1, 1))
     whole = dense.predict_pixels(model, image, preprocessing, windows=True)
@@ -239,51 +241,54 @@ def test_windows_of_an_image_fit_together():
     assert resized.shape == (8, 21, 3) and not np.allclose(resized, image, atol=1)
 
 
-def load_test_images(name, **options):
-    config = {"name": name, "test_split": "test[:5]", **options}
-    return data.from_config(config, batch_size=4, seed=0)
-
-
-class Brightness(keras.layers.Layer):
-    """Returns logits for the classes of `scenes`."""
-
-    def call(self, images):
-        level = 8 * (images[..., :1] + 1) / 6 - 0.45
-        return -ops.square(level - ops.convert_to_tensor([0.0, 1.0, 2.0]))
-
-
-def test_segmentation_evaluators_and_report(tmp_path):
-    inputs = load_test_images("scenes")
+@pytest.fixture
+def segmenter():
+    """Returns a model that segments `scenes` without errors."""
     images = keras.Input((8, 8, 3))
-    model = keras.Model(images, Brightness()(images))
-    results = evaluation.evaluate(model, ["segmentation", "segmentation_windows"], inputs)
-    for name in ("segmentation", "segmentation_windows"):
-        assert results[f"{name}/mean_iou"] == results[f"{name}/pixel_accuracy"] == 1
-        assert results[f"{name}/iou/bright"] == 1
-    page = evaluation.REPORTS["masks"](model, inputs, tmp_path)
-    assert "5 images, mean IoU 1.0000" in page.read_text()
-    figures = {path.name for path in tmp_path.glob("*.png")}
-    assert figures == {"iou.png", "confusion.png", "worst.png"}
+    pixels = 8 * (images[..., :1] + 1)  # from 0 to 16
+    # The classes begin at pixels of 0, 6 and 12, so their centers are at 2.5, 8.5 and 14.5.
+    return keras.Model(images, -ops.square((pixels - 2.5) / 6 - np.arange(3)))
+
+
+@pytest.mark.parametrize("name", ["segmentation", "segmentation_windows"])
+def test_segmentation_evaluators(name, segmenter):
+    results = evaluation.evaluate(segmenter, [name], get_inputs("scenes"))
+    scores = ("mean_iou", "pixel_accuracy", "iou/bright")
+    assert [results[f"{name}/{score}"] for score in scores] == [1, 1, 1]
+
+
+def test_report_of_masks_omits_images_without_known_pixels(segmenter, tmp_path):
+    inputs = get_inputs("scenes")
 
     def read(index):
         example = inputs.test.read(index)
         return {**example, "mask": ops.where(index == 0, 255, example["mask"])}
 
     test = dataclasses.replace(inputs.test, read=read)
-    page = evaluation.REPORTS["masks"](model, dataclasses.replace(inputs, test=test), tmp_path)
-    assert "4 images, mean IoU 1.0000" in page.read_text()  # one has no known pixels
-    with pytest.raises(ValueError, match="evaluators of models of pixels"):
-        evaluation.evaluate(model, ["top1"], inputs)
-    with pytest.raises(ValueError, match="Segmentation needs data with masks"):
-        evaluation.evaluate(model, ["segmentation"], load_test_images("rooms"))
+    changed = dataclasses.replace(inputs, test=test)
+    page = evaluation.REPORTS["masks"](segmenter, changed, tmp_path)
+    assert "4 images, mean IoU 1.0000" in page.read_text()
+    figures = {path.name for path in tmp_path.glob("*.png")}
+    assert figures == {"iou.png", "confusion.png", "worst.png"}
+
+
+@pytest.mark.parametrize(
+    "evaluator, source, message",
+    [
+        ("top1", "scenes", "evaluators of models of pixels"),
+        ("segmentation", "rooms", "Segmentation needs data with masks"),
+        ("depth", "scenes", "Depth needs data with depths"),
+    ],
+)
+def test_unsuitable_evaluators_are_refused(evaluator, source, message, segmenter):
+    with pytest.raises(ValueError, match=message):
+        evaluation.evaluate(segmenter, [evaluator], get_inputs(source))
 
 
 def test_depth_evaluator():
     images = keras.Input((8, 8, 3))
     model = keras.Model(images, (images[..., 0] + 1) * 2)
-    scores = evaluation.evaluate(model, ["depth"], load_test_images("rooms"))
+    scores = evaluation.evaluate(model, ["depth"], get_inputs("rooms"))
     assert scores["depth/delta1"] == 1 and scores["depth/rms_error"] < 1e-6
     with pytest.raises(ValueError, match="a depth with known pixels"):
-        evaluation.evaluate(model, ["depth"], load_test_images("rooms", is_known=False))
-    with pytest.raises(ValueError, match="Depth needs data with depths"):
-        evaluation.evaluate(model, ["depth"], load_test_images("scenes"))
+        evaluation.evaluate(model, ["depth"], get_inputs("rooms", is_known=False))

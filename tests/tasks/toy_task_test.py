@@ -21,9 +21,13 @@ class Brightness(tasks.Task):
     metrics = ("error",)
 
     def build_model(self, inputs):
-        return keras.Sequential(
-            [keras.Input(inputs.image_shape), keras.layers.Flatten(), keras.layers.Dense(1)]
-        )
+        layers = [
+            keras.Input(inputs.image_shape),
+            keras_vit.layers.InputPreprocessing(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(1),
+        ]
+        return keras.Sequential(layers)
 
     def losses_and_metrics(self, model, batch, training=False):
         images = batch[0]
@@ -82,27 +86,14 @@ def train(kind, workdir, write=print, task=Brightness, **changes):
     return small_run.start(kind, workdir, write, custom_task, **fields)
 
 
-class OneLayer(tasks.Classification):
-    """Classifies with another model."""
-
-    def build_model(self, inputs):
-        layers = [
-            keras.Input(inputs.image_shape),
-            keras_vit.layers.InputPreprocessing(),
-            keras.layers.Flatten(),
-            keras.layers.Dense(10),
-        ]
-        return keras.Sequential(layers)
-
-
 def test_model_of_a_custom_task_records_the_loss():
     config = small_run.config_of(loss="sigmoid")
     inputs = data.from_config(config.data, batch_size=8, seed=0)
-    assert logits_activation_of(OneLayer(config).make_model(inputs)) == "sigmoid"
+    assert logits_activation_of(Brightness(config).make_model(inputs)) == "sigmoid"
 
 
 @pytest.mark.parametrize(
-    ("kind", "task", "name"), [("alone", Regression, "numbers"), ("mirrored", Brightness, "digits")]
+    "kind, task, name", [("alone", Regression, "numbers"), ("mirrored", Brightness, "digits")]
 )
 def test_custom_task_trains_evaluates_and_resumes(kind, task, name, tmp_path, number_kind):
     def train_task(workdir, write):
@@ -121,26 +112,35 @@ def test_custom_task_trains_evaluates_and_resumes(kind, task, name, tmp_path, nu
     assert evaluations.startswith("step,loss,error,examples,bad_examples\n5,")
 
 
-def test_a_target_kind_refuses_what_it_cannot_do(number_kind):
-    for field in ("mixup_alpha", "cutmix_alpha", "label_smoothing"):
-        with pytest.raises(ValueError, match=f"{field} must not be set.*Received: {field}=0.1"):
-            data.from_config({"name": "numbers", field: 0.1}, batch_size=8, seed=0, target="number")
-    inputs = data.from_config(
-        {"name": "numbers", "scale": 2.0}, batch_size=360, seed=0, target="number"
-    )
+def load_numbers(target="number", **fields):
+    config = {"name": "numbers", **fields}
+    return data.from_config(config, batch_size=360, seed=0, target=target)
+
+
+@pytest.mark.parametrize("field", ["mixup_alpha", "cutmix_alpha", "label_smoothing"])
+def test_target_kind_without_classes_refuses_mixtures(field, number_kind):
+    with pytest.raises(ValueError, match=f"{field} must not be set.*Received: {field}=0.1"):
+        load_numbers(**{field: 0.1})
+
+
+def test_invalid_target_is_reported_with_the_rule_of_its_kind(number_kind):
+    inputs = load_numbers(scale=2.0)
     next(iter(inputs.eval_batches()))
     with pytest.raises(ValueError, match="must be at most 1. Received: number=1"):
         inputs.bad_examples("test").update(0)
+
+
+def test_source_without_classes_is_refused_for_classes(number_kind):
     with pytest.raises(ValueError, match="needs a dataset with classes"):
-        data.from_config({"name": "numbers"}, batch_size=8, seed=0)
+        load_numbers(target="classes")
 
 
 def test_random_numbers_depend_on_the_seed(tmp_path):
-    losses = []
-    for name, seed in (("first", 0), ("again", 0), ("other", 1)):
+    def losses_of(name, seed):
         fields = {"total_steps": 3, "checkpoint_every_steps": 0, "eval_every_steps": 0}
         train("alone", tmp_path / name, seed=seed, **fields)
-        losses.append(training.read_metrics(tmp_path / name / "metrics.csv")["loss"])
-    first, again, other = losses
-    np.testing.assert_array_equal(again, first)
-    assert (other != first).all()
+        return training.read_metrics(tmp_path / name / "metrics.csv")["loss"]
+
+    first = losses_of("first", seed=0)
+    np.testing.assert_array_equal(losses_of("again", seed=0), first)
+    assert (losses_of("other", seed=1) != first).all()
