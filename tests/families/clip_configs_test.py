@@ -107,7 +107,6 @@ def test_published_files_have_the_released_activations():
     "change, message",
     [
         ({"attentional_pool": True}, "attentional_pool=True"),
-        ({"timm_model_name": "vit_base"}, "timm_model_name='vit_base'"),
         ({"pool_type": "none"}, "pool_type='none'"),
         ({"norm_kwargs": {"eps": 1e-3, "bias": False}}, "norm_kwargs="),
     ],

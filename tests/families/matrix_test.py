@@ -5,21 +5,12 @@ import importlib.util
 import keras
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 import keras_vit
-from keras_vit import (
-    data,
-    evaluation,
-    export,
-    families,
-    inspection,
-    optimizers,
-    recipes,
-    training,
-)
+from keras_vit import data, evaluation, export, inspection
 
-from ..shared import images_for, randomize
+from ..shared import SIZES, assert_close, images_for, randomize
+from ..training import small_run
 from .golden_cases import write_case
 
 # Models with attention pooling, a norm before the blocks, two class tokens, SwiGLU, registers, and
@@ -66,14 +57,11 @@ def test_model_has_features(model, images):
     tokens = keras_vit.features(model, images, tokens="all")
     assert tokens.shape == (2, model.num_tokens, 24)
     if model.class_token is not None:
-        np.testing.assert_allclose(keras_vit.features(model, images), tokens[:, 0], atol=1e-5)
+        assert_close(keras_vit.features(model, images), tokens[:, 0])
     grids = keras_vit.features(model, images, layers=[1, 3], tokens="patch", grid=True)
     assert [grid.shape for grid in grids] == [(2, *model.grid, 24)] * 2
     pooled = keras_vit.features(model, images, tokens="pooled")
-    np.testing.assert_allclose(model.head(pooled), model(images), atol=1e-5)
-    stride = model.patch_stride
-    maps = keras_vit.backbone(model, layers=(1, 3), strides=(stride, 2 * stride))(images)
-    assert maps[0].shape == (2, *model.grid, 24)
+    assert_close(model.head(pooled), model(images))
 
 
 def test_model_has_attention_scores_and_maps(model, images):
@@ -84,15 +72,6 @@ def test_model_has_attention_scores_and_maps(model, images):
     for patch in (None, (0, 1)):
         rollout, attention = inspection.token_attention(model, images, patch)
         assert rollout.shape == attention.shape == (2, *model.grid)
-
-
-def test_layer_decay_scales_learning_rates(model):
-    optimizer = optimizers.get("adamw", 0.1, layer_decay=0.5)
-    optimizer.build(model.trainable_variables)
-    paths = [variable.path for variable in model.trainable_variables]
-    multipliers = dict(zip(paths, optimizer.layerwise_multipliers))
-    assert multipliers[model.head.kernel.path] == 1
-    assert multipliers[model.patch_encoder.kernel.path] == 0.5**4  # below three blocks
 
 
 def fit(model, images, learning_rate, epochs=1):
@@ -108,7 +87,7 @@ def test_remat_keeps_the_losses(folder, images):
     plain = load_with_new_head(folder)
     with_remat = load_with_new_head(folder, remat=True)
     expected = fit(plain, images, 0.01, epochs=2)
-    np.testing.assert_allclose(fit(with_remat, images, 0.01, epochs=2), expected, rtol=1e-4)
+    assert_close(fit(with_remat, images, 0.01, epochs=2), expected, 1e-4)
 
 
 @pytest.mark.full
@@ -116,7 +95,7 @@ def test_lora_starts_from_the_model_and_trains(folder, images):
     model = load_with_new_head(folder)
     before = np.array(model(images))
     keras_vit.enable_lora(model, 2, write=lambda line: None)
-    np.testing.assert_allclose(model(images), before, atol=1e-5)
+    assert_close(model(images), before)
     fit(model, images, 0.1)
     assert np.abs(np.array(model(images)) - before).max() > 1e-3
 
@@ -124,27 +103,18 @@ def test_lora_starts_from_the_model_and_trains(folder, images):
 @pytest.mark.full
 @pytest.mark.parametrize("folder", ["timm_deit_distilled", "dinov3"], indirect=True)
 def test_run_starts_from_weights(folder, model, tmp_path):
-    names = families.model_fields("VisionTransformer").keys()
-    names -= {"classes", "include_top", "input_shape", "representation_size"}
-    arguments = {
-        name: value
-        for name, value in model.arguments.items()
-        if name in names and value is not None
-    }
-    fields = recipes.defaults(
-        **families.model_config("VisionTransformer", **arguments),
+    lines = []
+    result = small_run.start(
+        "alone",
+        tmp_path,
+        lines.append,
+        model={name: model.arguments[name] for name in SIZES},
         data=data.defaults(name="digits", image_size=model.image_shape[0]),
         weights=str(folder),
         batch_size=64,
-        total_steps=2,
-        log_every_steps=1,
+        total_steps=3,
         optimizer={"name": "adamw", "layer_decay": 0.5},
-        schedule={"base": 1e-3},
     )
-    config = ConfigDict(fields)
-    lines = []
-    workdir = training.Workdir(tmp_path, config.to_dict())
-    result = training.run(config, workdir, write=lines.append)
     (report,) = [line for line in lines if "arrays loaded" in line]
     assert "newly initialized: head/kernel" in report
     metrics = evaluation.evaluate(result.model, ["knn"], result.inputs)

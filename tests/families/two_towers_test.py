@@ -1,6 +1,5 @@
 """Tests of both towers of CLIP and SigLIP against transformers, open_clip and big_vision."""
 
-import json
 import shutil
 
 import keras
@@ -9,11 +8,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_vit
-from keras_vit import checkpoints, families, naflex
+from keras_vit import checkpoints, families, files, naflex
 
 from ..shared import GOLDEN, assert_close, assert_same_arrays, read_arrays, to_numpy
 
-FILES = GOLDEN / "text"
+GOLDEN_FILES = GOLDEN / "text"
 TRANSFORMERS = ("clip_text", "clip_text_gelu", "siglip_text")
 CASES = (
     *TRANSFORMERS,
@@ -34,13 +33,13 @@ def write(tmp_path):
     """
 
     def copy(case):
-        if (FILES / f"{case}.npz").exists():
-            return FILES / f"{case}.npz"
+        if (GOLDEN_FILES / f"{case}.npz").exists():
+            return GOLDEN_FILES / f"{case}.npz"
         folder = tmp_path / "model"
         folder.mkdir()
         prefix = "open_clip_" if case.startswith("open_clip") else ""
-        shutil.copy(FILES / f"{case}.safetensors", folder / f"{prefix}model.safetensors")
-        shutil.copy(FILES / f"{case}.config.json", folder / f"{prefix}config.json")
+        shutil.copy(GOLDEN_FILES / f"{case}.safetensors", folder / f"{prefix}model.safetensors")
+        shutil.copy(GOLDEN_FILES / f"{case}.config.json", folder / f"{prefix}config.json")
         return folder
 
     return copy
@@ -48,7 +47,7 @@ def write(tmp_path):
 
 def read_reference(case):
     """Returns images, token ids and the outputs of the reference implementation."""
-    arrays = read_arrays(FILES / f"{case}.io.npz")
+    arrays = read_arrays(GOLDEN_FILES / f"{case}.io.npz")
     images = arrays.get("images")
     if images is None:
         images = naflex.pack(arrays["pixels"], arrays["spatial_shapes"], arrays["mask"])
@@ -87,16 +86,11 @@ def test_towers_match_the_library(case, write):
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("case", ["clip_text_gelu", "siglip2_text"])
-def test_keras_file_restores_both_towers(case, write, tmp_path):
-    model = keras_vit.from_pretrained(write(case), tower="both")
+def test_keras_file_restores_both_towers(write, tmp_path):
+    model = keras_vit.from_pretrained(write("siglip2_text"), tower="both")
     model.save(tmp_path / "towers.keras")
     restored = keras_vit.models.load_keras_file(tmp_path / "towers.keras")
-    assert_matches_reference(restored, case)
-
-
-def read_config(folder):
-    return json.loads((folder / "config.json").read_text())
+    assert_matches_reference(restored, "siglip2_text")
 
 
 def without_training_fields(config):
@@ -118,8 +112,7 @@ def test_written_folder_equals_that_of_transformers(case, write, tmp_path):
     checkpoints.save(model, written, format="huggingface")
     assert_same_arrays(*(load_file(path / "model.safetensors") for path in (written, source)))
 
-    config = read_config(written)
-    expected = read_config(source)
+    config, expected = (files.read_json(path / "config.json") for path in (written, source))
     for field in ("architectures", "model_type"):
         assert config[field] == expected[field]
     for tower in ("text_config", "vision_config"):
@@ -127,14 +120,6 @@ def test_written_folder_equals_that_of_transformers(case, write, tmp_path):
     restored = keras_vit.from_pretrained(written, tower="both")
     assert_matches_reference(restored, case)
     assert restored.preprocessing == model.preprocessing
-
-
-@pytest.mark.one_backend
-def test_big_vision_towers_are_written_for_transformers(write, tmp_path):
-    model = keras_vit.from_pretrained(write("siglip_two_towers"), tower="both")
-    checkpoints.save(model, tmp_path, format="huggingface")
-    restored = keras_vit.from_pretrained(tmp_path, tower="both")
-    assert_matches_reference(restored, "siglip_two_towers")
 
 
 @pytest.mark.one_backend
@@ -162,16 +147,16 @@ def test_image_tower_of_clip_without_a_projection_is_refused(write, tmp_path):
 @pytest.mark.one_backend
 def test_second_positions_of_old_files_are_added(write, tmp_path):
     arrays = read_arrays(write("siglip_two_towers"))
-    arrays = {name.removeprefix("params/"): array for name, array in arrays.items()}
-    half = arrays["txt/pos_embedding"] / 2
-    arrays |= {"txt/pos_embedding": half, "txt/Encoder_0/pos_embedding": half}
-    np.savez(tmp_path / "old.npz", **arrays)
-    model = keras_vit.from_pretrained(tmp_path / "old.npz", tower="both")
+    half = arrays["params/txt/pos_embedding"] / 2
+    second = "params/txt/Encoder_0/pos_embedding"
+    arrays |= {"params/txt/pos_embedding": half, second: half}
+    path = tmp_path / "old.npz"
+    np.savez(path, **arrays)
+    model = keras_vit.from_pretrained(path, tower="both")
     assert_matches_reference(model, "siglip_two_towers")
-    arrays["txt/Encoder_0/pos_embedding"] = half[:, :1]
-    np.savez(tmp_path / "other.npz", **arrays)
+    np.savez(path, **{**arrays, second: half[:, :1]})
     with pytest.raises(ValueError, match="does not use second positions"):
-        keras_vit.from_pretrained(tmp_path / "other.npz", tower="text")
+        keras_vit.from_pretrained(path, tower="text")
 
 
 @pytest.mark.one_backend
@@ -200,31 +185,22 @@ def test_rejects_damaged_file(name, array, message, write):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
-    "change, message",
+    "case, group, change, message",
     [
-        ({"embed_cls": True}, "embed_cls=True"),
-        ({"hf_model_name": "roberta-base"}, "hf_model_name='roberta-base'"),
-        ({"pool_type": "first"}, "pool_type='first'"),
+        ("open_clip", ("model_cfg", "text_cfg"), {"embed_cls": True}, "embed_cls=True"),
+        ("open_clip", ("model_cfg", "text_cfg"), {"pool_type": "first"}, "pool_type='first'"),
+        ("clip_text", ("text_config",), {"hidden_act": "relu"}, "`hidden_act` must be one of"),
     ],
 )
-def test_rejects_unsupported_config_of_open_clip(change, message, write):
-    folder = write("open_clip")
-    path = folder / "open_clip_config.json"
-    config = json.loads(path.read_text())
-    config["model_cfg"]["text_cfg"].update(change)
-    path.write_text(json.dumps(config))
+def test_rejects_unsupported_config(case, group, change, message, write):
+    (path,) = write(case).glob("*config.json")
+    config = fields = files.read_json(path)
+    for name in group:
+        fields = fields[name]
+    fields.update(change)
+    files.write_json(path, config)
     with pytest.raises(ValueError, match=message):
-        keras_vit.from_pretrained(folder, tower="text")
-
-
-@pytest.mark.one_backend
-def test_rejects_unsupported_config_of_transformers(write):
-    folder = write("clip_text")
-    config = read_config(folder)
-    config["text_config"]["hidden_act"] = "relu"
-    (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="`hidden_act` must be one of"):
-        keras_vit.from_pretrained(folder, tower="text")
+        keras_vit.from_pretrained(path.parent, tower="text")
 
 
 @pytest.mark.one_backend
@@ -258,9 +234,7 @@ SMALL_TEXT = {"vocabulary_size": 8, "num_layers": 1}
 @pytest.mark.one_backend
 def test_clip_size_has_a_causal_text_tower():
     model = families.two_towers("CLIP-B/32", text=SMALL_TEXT, num_layers=1)
-    assert model.output_shape == (None, None)
-    assert model.text.arguments["length"] == 77
-    assert model.text.arguments["causal"]
+    assert model.text.arguments.items() >= {"length": 77, "causal": True}.items()
     assert model.logit_bias is None
     # The projection of a new model is random, and not zero as the head of a classifier.
     assert np.ptp(to_numpy(model.image.head.kernel)) > 0.1
@@ -275,5 +249,4 @@ def test_siglip_size_has_a_logit_bias():
 @pytest.mark.one_backend
 def test_text_tower_can_be_narrower_than_the_embeddings():
     tower = families.text_tower("SigLIP2-g-opt/16", **SMALL_TEXT)
-    assert tower.arguments["hidden_size"] == 1152
-    assert tower.output_shape == (None, 1536)
+    assert (tower.arguments["hidden_size"], tower.output_shape[-1]) == (1152, 1536)

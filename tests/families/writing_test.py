@@ -11,7 +11,7 @@ import pytest
 import keras_vit
 from keras_vit import checkpoints
 
-from ..shared import assert_close, images_for, randomize
+from ..shared import THREE_LAYERS, assert_close, images_for, randomize
 from .golden_cases import write_case
 
 # The formats that can represent the model of each case.
@@ -35,6 +35,11 @@ CASES = {
     "mae": ("huggingface",),
     "ijepa": ("huggingface", "timm"),
     "dino": ("huggingface", "timm"),  # timm uses another epsilon
+}
+# Plain Vision Transformers for images that are not square, and their arguments.
+PLAIN = {
+    "vit": {"attention_bias": "qkvo"},
+    "vit_without_class_position": {"attention_bias": "o", "class_token_position": False},
 }
 PAIRS = [(case, library) for case, libraries in CASES.items() for library in libraries]
 
@@ -69,27 +74,10 @@ def test_written_folder_restores_the_model(case, library, tmp_path):
         assert preprocessing == expected
 
 
-def build_vit(**arguments):
-    """Returns a plain Vision Transformer for images that are not square."""
-    model = keras_vit.VisionTransformer(
-        input_shape=(12, 20, 3),
-        patch_size=4,
-        num_layers=2,
-        hidden_size=12,
-        mlp_dim=20,
-        num_heads=3,
-        classes=4,
-        **arguments,
-    )
-    return randomize(model, 0.3)
-
-
 def build(case, library, head, folder):
     """Returns a model with random changes of its weights."""
-    if case == "vit":
-        return build_vit(attention_bias="qkvo")
-    if case == "vit_without_class_position":
-        return build_vit(attention_bias="o", class_token_position=False)
+    if case in PLAIN:
+        return randomize(keras_vit.VisionTransformer(**THREE_LAYERS, **PLAIN[case]), 0.3)
     new_head = {"head": "new", "classes": 7, "include_top": True}
     model = load_case(case, folder, **(new_head if head == "new" else {}))
     random = np.random.default_rng(0)
@@ -104,11 +92,7 @@ def build(case, library, head, folder):
 WRITTEN = [
     *((case, library, "keep") for case, library in PAIRS),
     *((case, library, "new") for case, library in PAIRS if library == "timm"),
-    *(
-        (case, library, "keep")
-        for case in ("vit", "vit_without_class_position")
-        for library in ("timm", "huggingface")
-    ),
+    *((case, library, "keep") for case in PLAIN for library in ("timm", "huggingface")),
 ]
 
 

@@ -35,7 +35,6 @@ DINOV3 = {
         ("timm", SHARED, "position_embedding_at='every_layer_shared'"),
         ("huggingface", SHARED, "position_embedding_at='every_layer_shared'"),
         ("huggingface", {**SINES, "classifier": "gap"}, "IJepa.* position_embedding='learned'"),
-        ("huggingface", SINES, "ViTForImage.* position_embedding='learned'"),
         ("huggingface", {"mlp_bias": False}, "MLPs of the format always have biases"),
         ("huggingface", {"attention_bias": "kvo"}, "attention biases that the model lacks"),
         ("huggingface", {"classifier": "gap", "representation_size": 5}, "IJepa.* has no pooler"),
@@ -64,11 +63,10 @@ def test_rejects_parts_unsupported_by_the_library(library, arguments, message, t
     assert not (tmp_path / "written").exists()
 
 
-@pytest.mark.parametrize("library", ["timm", "huggingface"])
-def test_rejects_other_architectures(library, tmp_path):
+def test_rejects_other_architectures(tmp_path):
     model = keras_vit.AxialVisionTransformer(**MODEL)
     with pytest.raises(ValueError, match="no class of the library"):
-        checkpoints.save(model, tmp_path / "written", format=library)
+        checkpoints.save(model, tmp_path, format="timm")
 
 
 @pytest.mark.parametrize("arguments", [{"mlp_dim": 488}, {"mlp": "swiglu", "mlp_dim": 40}])
@@ -99,9 +97,8 @@ def save_with_preprocessing(folder, library, preprocessing, **arguments):
             "std": [1, 2, 3],
         },
         {"mean": [30000] * 3, "std": [20000] * 3, "bit_depth": 16, "exif": True},
-        {},
     ],
-    ids=["bicubic", "16-bit", "default"],
+    ids=["bicubic", "16-bit"],
 )
 def test_transformers_folder_keeps_the_preprocessing(fields, tmp_path):
     expected = keras_vit.Preprocessing(**fields)
@@ -116,9 +113,6 @@ def test_transformers_folder_keeps_the_preprocessing(fields, tmp_path):
 def test_16_bit_model_for_timm_gets_8_bit_preprocessing(tmp_path):
     deep = keras_vit.Preprocessing(mean=(32767.5,) * 3, std=(25700,) * 3, bit_depth=16)
     save_with_preprocessing(tmp_path, "timm", deep, include_top=False)
-    config = json.loads((tmp_path / "config.json").read_text())["pretrained_cfg"]
-    np.testing.assert_allclose(config["mean"], [0.5] * 3)
-    np.testing.assert_allclose(config["std"], [25700 / 65535] * 3)
     restored = keras_vit.from_pretrained(tmp_path).preprocessing
     np.testing.assert_allclose(restored.mean, [127.5] * 3)
     np.testing.assert_allclose(restored.std, [100] * 3)

@@ -8,16 +8,15 @@ import keras_vit
 from keras_vit import checkpoints, inspection, naflex
 from keras_vit.layers import attention
 
-from ...shared import assert_close, to_numpy
+from ...shared import assert_close, read_arrays, to_numpy
 from .pictures import picture
 
 
 def test_outputs_match_reference(model, batch, reference):
     expected = reference["last_hidden_state"] * reference["mask"][..., None]  # padding is zero
-    assert_close(model.intermediates(batch)["encoded"], expected)
     assert_close(keras_vit.features(model, batch, tokens="patch"), expected)
-    assert_close(model(batch), reference["pooler_output"])
     assert_close(keras_vit.features(model, batch, tokens="pooled"), reference["pooler_output"])
+    assert_close(model(batch), reference["pooler_output"])
 
 
 def test_larger_max_patches_gives_the_same_outputs(folder, reference):
@@ -61,15 +60,15 @@ def test_model_cannot_be_written_for_transformers(model, tmp_path):
 
 @pytest.mark.one_backend
 def test_loads_big_vision_files(model, batch, tmp_path):
-    checkpoints.save(model, tmp_path / "model.npz")
-    with np.load(tmp_path / "model.npz") as file:
-        arrays = {f"params/img/{name}": array for name, array in file.items()}
+    path = tmp_path / "model.npz"
+    checkpoints.save(model, path)
+    arrays = {f"params/img/{name}": array for name, array in read_arrays(path).items()}
     kernel = "params/img/embedding/kernel"
     positions = "params/img/Transformer/posembed_input/pos_embedding"
     arrays[kernel] = arrays[kernel].reshape(-1, 24)
     arrays["params/img/pos_embedding"] = arrays.pop(positions).reshape(4, 4, 24)
-    np.savez(tmp_path / "naflex.npz", **arrays)
-    restored = keras_vit.from_pretrained(f"{tmp_path}/naflex.npz:img", num_heads=3, max_patches=16)
+    np.savez(path, **arrays)
+    restored = keras_vit.from_pretrained(f"{path}:img", num_heads=3, max_patches=16)
     assert_close(restored(batch), model(batch))
     assert restored.preprocessing.resize == "naflex"
 
@@ -78,14 +77,10 @@ def test_patch_positions_above_256_are_exact_in_bfloat16(folder):
     model = keras_vit.from_pretrained(folder, max_patches=300, dtype="mixed_bfloat16")
     batch = keras_vit.preprocess_input([np.zeros((8, 2400, 3), "uint8")], model)
     _, positions = model.get_layer("patches")(model.input_preprocessing(batch))
-    columns = to_numpy(positions)[0, :, 1]
-    np.testing.assert_array_equal(columns, np.arange(1, 301))
-    assert np.isfinite(to_numpy(model(batch))).all()
+    np.testing.assert_array_equal(to_numpy(positions)[0, :, 1], np.arange(1, 301))
 
 
 def test_fixed_size_model_loads_naflex_weights(model, fixed_model):
-    assert fixed_model.input_shape == (None, 32, 32, 3)
-    assert fixed_model.preprocessing.resize == "stretch"
     images = np.stack([picture(i, 32, 32) for i in range(2)])
     batch = keras_vit.preprocess_input(list(images), model)
     assert_close(model(batch), fixed_model(keras_vit.preprocess_input(images, fixed_model)))
@@ -93,14 +88,11 @@ def test_fixed_size_model_loads_naflex_weights(model, fixed_model):
 
 def test_naflex_model_rejects_images_of_one_size(model):
     images = np.zeros((2, 32, 32, 3), "float32")
-    for call in (model, lambda images: keras_vit.features(model, images, tokens="pooled")):
-        with pytest.raises(ValueError, match="of 16 patches takes"):
-            call(images)
+    with pytest.raises(ValueError, match="of 16 patches takes"):
+        keras_vit.features(model, images, tokens="pooled")
 
 
 def test_fixed_size_model_rejects_naflex_inputs(fixed_model, batch):
-    with pytest.raises(ValueError, match="incompatible"):
-        fixed_model(batch)
     with pytest.raises(ValueError, match="must have shape .B, 32, 32, 3"):
         keras_vit.features(fixed_model, batch, tokens="pooled")
     with pytest.raises(ValueError, match="takes images of one size"):
@@ -109,8 +101,8 @@ def test_fixed_size_model_rejects_naflex_inputs(fixed_model, batch):
 
 @pytest.mark.parametrize(
     "images",
-    [["a.jpg"], np.zeros((8, 9, 3), "uint8"), [], [np.zeros((8, 9, 1))], [np.zeros((0, 8, 3))]],
-    ids=["path", "one image", "none", "gray", "empty"],
+    [["a.jpg"], [], [np.zeros((8, 9, 1))], [np.zeros((0, 8, 3))]],
+    ids=["path", "none", "gray", "empty"],
 )
 def test_preprocessing_requires_a_list_of_images(images, model):
     with pytest.raises(ValueError, match="one or more images"):
@@ -141,17 +133,12 @@ def test_features_have_no_common_grid(model, batch):
 
 @pytest.mark.parametrize("method", ["rollout", "mean", "relevance"])
 def test_attention_maps_match_the_fixed_size_model(method, model, fixed_model):
-    sizes = [(32, 32), (16, 64), (96, 8)]
-    square, *others = [picture(i, *size) for i, size in enumerate(sizes)]
-    images = keras_vit.preprocess_input(np.stack([square]), fixed_model)
+    square = picture(0, 32, 32)
+    images = keras_vit.preprocess_input(square[None], fixed_model)
     (expected,) = inspection.attention_maps(fixed_model, images, method=method)
-    batch = keras_vit.preprocess_input([square, *others], model)
+    batch = keras_vit.preprocess_input([square, picture(1, 16, 64)], model)
     maps = inspection.attention_maps(model, batch, method=method)
-    np.testing.assert_allclose(maps[0, :32, :32], expected, rtol=1e-3, atol=1e-5)
-    # The maps have the size of the tallest and the widest picture, and are padded with zeros.
-    assert maps.shape == (3, 96, 64)
-    for attention_map, (height, width) in zip(maps, sizes):
-        assert not attention_map[height:].any()
-        assert not attention_map[:, width:].any()
-    (alone,) = inspection.attention_maps(model, batch[1:2], method=method)
-    np.testing.assert_allclose(maps[1, :16], alone, rtol=1e-4, atol=1e-6)
+    # The maps are as high and wide as the largest picture, and are padded with zeros.
+    (alone,) = inspection.attention_maps(model, batch[1:], method=method)
+    padded = np.pad(expected, ((0, 0), (0, 32))), np.pad(alone, ((0, 16), (0, 0)))
+    assert_close(maps, np.stack(padded), 1e-4)
