@@ -140,7 +140,7 @@ def test_nonfinite_step_changes_nothing(skip):
 
 
 def test_float16_lowers_its_loss_scale():
-    overflowing_scale = 2.0**26
+    overflowing_scale = 2.0**18
     state = tiny.new_state(2, scaled=True, policy="mixed_float16")
     state.variables.scaling[0].assign(overflowing_scale)
     _, rows, outputs = tiny.train(2, state=state, steps=12)
