@@ -6,9 +6,8 @@ import numpy as np
 
 from keras_vit.commands.demo_page import description_of, new_page
 from keras_vit.commands.image_files import decoded, names_and_decoder
-from keras_vit.commands.pixels import scaled
+from keras_vit.commands.pixels import predict_image, scaled
 from keras_vit.commands.shared_flags import with_class_names
-from keras_vit.evaluation.dense import picture_of, predict_pixels
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.plots import to_uint8
 
@@ -27,10 +26,9 @@ class PixelModel:
     def annotations(self, path):
         """Returns the picture of a file, uint8 `(H, W, 3)`, and a list of `(mask, label)`: Boolean
         masks of the classes that occur, or the depths in [0, 1]."""
-        preprocessing = self._decoder.preprocessing
         image = decoded(self._decoder.decode, path.name, path.read_bytes())
-        outputs = predict_pixels(self._model, image, preprocessing)
-        picture = to_uint8(picture_of(image, 2**preprocessing.bit_depth - 1))
+        picture, outputs = predict_image(self._model, image, self._decoder.preprocessing)
+        picture = to_uint8(picture)
         if predicts_of(self._model) == "depth":
             depths, text = scaled(outputs[..., 0])
             return picture, [(depths, f"depth, {text}")]

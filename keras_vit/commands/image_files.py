@@ -76,7 +76,7 @@ class ImageFileReader:
     """Reads image files for a model."""
 
     def __init__(self, decoder):
-        self._preprocessing = decoder.preprocessing
+        self.decoder = decoder
         # Trace a single graph, because eager calls would trace some functions again for every file.
         decode = tf.function(
             decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False
@@ -87,7 +87,7 @@ class ImageFileReader:
         """Decodes a file; returns the model's input, float32 `(H, W, C)`, and a picture of it,
         uint8 `(H, W, 3)`."""
         image = decoded(self._decode, name, content)
-        return image, to_uint8(to_pictures(image[None], self._preprocessing)[0])
+        return image, to_uint8(to_pictures(image[None], self.decoder.preprocessing)[0])
 
     def read_all(self, paths):
         """Reads files as inputs of the model; prints the errors of unreadable files.

@@ -25,7 +25,6 @@ def write_pixels(model, details, sources, output, windows=False, top=5):
     of files that cannot be read.
     """
     _, decoder = names_and_decoder(model, details)
-    preprocessing = decoder.preprocessing
     unreadable = 0
     for path, name in output_names(sources).items():
         try:
@@ -34,14 +33,20 @@ def write_pixels(model, details, sources, output, windows=False, top=5):
             terminal.write(error, sys.stderr)
             unreadable += 1
             continue
-        outputs = predict_pixels(model, image, preprocessing, windows)
-        picture = picture_of(image, 2**preprocessing.bit_depth - 1)
+        picture, outputs = predict_image(model, image, decoder.preprocessing, windows)
         if predicts_of(model) == "depth":
             text = _write_depths(output, name, outputs[..., 0])
         else:
             text = _write_masks(output, name, outputs, picture, details.get("class_names"), top)
         terminal.write(f"{printable(path)}  {text}")
     return unreadable
+
+
+def predict_image(model, image, preprocessing, windows=False):
+    """Returns the picture of a decoded image, float32 `(H, W, 3)` in [0, 1], and the outputs of the
+    model for its pixels."""
+    picture = picture_of(image, 2**preprocessing.bit_depth - 1)
+    return picture, predict_pixels(model, image, preprocessing, windows)
 
 
 def output_names(sources):
