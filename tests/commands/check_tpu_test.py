@@ -56,14 +56,12 @@ def test_small_run_compiles_and_fits(backend, topology, tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert "compiles and fits" in ended.stdout
     check = json.loads((tmp_path / "check.json").read_text())
-    assert check["fits"]
-    assert check["compiles"]
-    assert check["backend"] == backend
-    assert check["topology"] == topology
+    assert check["fits"] and check["compiles"]
+    assert (check["backend"], check["topology"]) == (backend, topology)
     assert 0 < check["memory_bytes"] < check["memory_limit_bytes"]
     assert check["flops"] >= check["model_flops"] > 0
-    for name in ("bytes_accessed", "step_seconds_estimate", "images_per_second_estimate"):
-        assert check[name] > 0
+    assert check["bytes_accessed"] > 0
+    assert check["images_per_second_estimate"] > 0
     assert check["price"] == pytest.approx(2 * check["device_hours_estimate"])
 
 

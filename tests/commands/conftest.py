@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 from absl import flags
-from absl.testing import flagsaver
 
 from keras_vit.commands import predict
 
@@ -18,25 +17,37 @@ def cli(scripts):
 
 
 @pytest.fixture
-def removed_flags():
-    """Removes the flags that a command defines in this process."""
+def remove_flags():
+    """Returns a function that removes the flags that commands have defined in this process. It is
+    also called after the test."""
     known = set(flags.FLAGS)
-    yield
-    for name in set(flags.FLAGS) - known:
-        delattr(flags.FLAGS, name)
+
+    def remove():
+        for name in set(flags.FLAGS) - known:
+            delattr(flags.FLAGS, name)
+
+    yield remove
+    remove()
 
 
 @pytest.fixture
-def run_predict(removed_flags):
+def parse(remove_flags):
+    """Returns a function that sets the flags of a command in this process and returns its
+    positional arguments."""
+
+    def parse_arguments(command, *arguments):
+        remove_flags()
+        command.define_flags()
+        _, *positional = command.FLAGS(["keras-vit", *map(str, arguments)])
+        return positional
+
+    return parse_arguments
+
+
+@pytest.fixture
+def run_predict(parse):
     """Returns a function that runs `keras-vit predict` in this process."""
-    predict.define_flags()
-
-    @flagsaver.flagsaver()
-    def run(*arguments):
-        _, *sources = predict.FLAGS(["predict", *map(str, arguments)])
-        predict.main(*sources)
-
-    return run
+    return lambda *arguments: predict.main(*parse(predict, *arguments))
 
 
 def error_line(done):

@@ -1,16 +1,17 @@
 """Tests of the flags `--data` and `--class_names`."""
 
 import shutil
-import types
 
 import keras
 import numpy as np
 import pytest
 
 from keras_vit import data
-from keras_vit.commands import shared_flags
+from keras_vit.commands import evaluate, shared_flags
 
 from .conftest import write_image
+
+HELD_OUT = " (held-out images; the others are for training)"
 
 
 @pytest.mark.parametrize(
@@ -38,16 +39,16 @@ def photos(tmp_path):
 
 
 @pytest.fixture
-def load_data(monkeypatch):
-    """Returns a function that calls `load_data` with the flag `--data` and a model of two
-    classes."""
+def load_data(parse):
+    """Returns a function that loads the data of `--data` for a model of two classes, which was
+    trained with the given `data` fields."""
     layers = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]
     model = keras.Sequential(layers)
 
-    def load(folder, *arguments):
-        flags = types.SimpleNamespace(data=str(folder), data_path="")
-        monkeypatch.setattr(shared_flags, "FLAGS", flags)
-        return shared_flags.load_data(model, *arguments)
+    def load(folder, splits=("train", "test"), **trained_on):
+        parse(evaluate, f"--data={folder}")
+        details = {"recipe": {"data": trained_on}} if trained_on else {}
+        return shared_flags.load_data(model, details, splits)
 
     return load
 
@@ -58,56 +59,43 @@ def _names(source):
 
 def test_folder_is_split_as_in_the_run(load_data, photos):
     fields = {"test_share": 0.5, "split_seed": 3}
-    inputs, _ = load_data(photos, {"recipe": {"data": {"name": "folder", **fields}}})
+    inputs, _ = load_data(photos, name="folder", **fields)
     train, test = data.load("folder", path=str(photos), **fields)
     assert _names(inputs.train) == _names(train)
     assert _names(inputs.test) == _names(test)
-    other_inputs, _ = load_data(photos, {})
-    assert _names(other_inputs.test) != _names(inputs.test)
 
 
-HELD_OUT = "(held-out images; the others are for training)"
-
-
-@pytest.mark.parametrize("trained_on", [None, "elsewhere"])
-def test_all_images_of_another_folder_are_test_images(
-    trained_on, load_data, photos, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("splits", "trained_on", "number", "note"),
+    [
+        (("test",), "", 40, " (all images)"),
+        (("test",), "elsewhere", 40, " (all images)"),
+        (("test",), "photos", 4, HELD_OUT),
+        (("train", "test"), "", 4, HELD_OUT),
+    ],
+    ids=["unknown run", "run of another folder", "run of this folder", "evaluator that trains"],
+)
+def test_images_of_a_folder_are_held_out_if_needed(
+    splits, trained_on, number, note, load_data, photos, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    details = {}
-    if trained_on:
-        details = {"recipe": {"data": {"name": "folder", "path": trained_on}}}
-    inputs, title = load_data("photos", details, ("test",))
-    assert inputs.test.num_examples == 40
-    assert title == "folder photos (all images)"
-
-
-def test_held_out_images_of_the_run_s_folder_are_test_images(
-    load_data, photos, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    details = {"recipe": {"data": {"name": "folder", "path": "photos"}}}
-    inputs, title = load_data(photos, details, ("test",))
-    assert inputs.test.num_examples == 4
-    assert title == f"folder {photos} {HELD_OUT}"
-
-
-def test_evaluators_that_train_hold_out_test_images(load_data, photos):
-    inputs, title = load_data(photos, {}, ("train", "test"))
-    assert inputs.test.num_examples == 4
-    assert title == f"folder {photos} {HELD_OUT}"
+    fields = {"name": "folder", "path": trained_on} if trained_on else {}
+    inputs, title = load_data(photos, splits, **fields)
+    assert inputs.test.num_examples == number
+    assert title == f"folder {photos}{note}"
 
 
 def test_test_folder_is_used_whole(load_data, photos, tmp_path):
-    shutil.copytree(photos, tmp_path / "split" / "test")
-    inputs, title = load_data(tmp_path / "split", {}, ("test",))
+    shutil.copytree(photos, tmp_path / "split/test")
+    inputs, title = load_data(tmp_path / "split", ("test",))
     assert inputs.test.num_examples == 40
     assert title == f"folder {tmp_path}/split"
 
 
 def test_class_names_may_have_a_byte_order_mark_and_blank_lines(tmp_path):
-    (tmp_path / "names.txt").write_bytes(b"\xef\xbb\xbfcat\r\n dog\n\n")
-    assert shared_flags.read_class_names(str(tmp_path / "names.txt"), 2) == ["cat", "dog"]
-    (tmp_path / "latin.txt").write_bytes("é".encode("latin1"))
-    with pytest.raises(ValueError, match="must be a UTF-8 text file .*latin.txt"):
-        shared_flags.read_class_names(str(tmp_path / "latin.txt"), 1)
+    names = tmp_path / "names.txt"
+    names.write_bytes(b"\xef\xbb\xbfcat\r\n dog\n\n")
+    assert shared_flags.read_class_names(str(names), 2) == ["cat", "dog"]
+    names.write_bytes("é".encode("latin1"))
+    with pytest.raises(ValueError, match="must be a UTF-8 text file .*names.txt"):
+        shared_flags.read_class_names(str(names), 1)

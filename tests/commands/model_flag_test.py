@@ -1,13 +1,12 @@
 """Tests of the flag `--model` with local and remote paths."""
 
 import shutil
-import types
 
 import pytest
 
 import keras_vit
 from keras_vit import data, evaluation, export, files, training
-from keras_vit.commands import shared_flags
+from keras_vit.commands import evaluate, shared_flags
 from keras_vit.export.versions import CARD, MODEL
 from keras_vit.models.any_model import logits_activation_of
 from keras_vit.training import loop
@@ -29,51 +28,49 @@ def model(tmp_path_factory):
     files.make_dirs(f"{FOLDER}/run")
     files.copy(folder / "model.keras", f"{FOLDER}/model.keras")
     files.write_json(f"{FOLDER}/run/config.json", {})
-    export.saved_model(
-        model, f"{FOLDER}/run/export", version=10, class_names="xyz", signatures=("tensor",)
-    )
-    files.make_dirs(f"{FOLDER}/run/export/9/assets.extra")
-    files.copy(f"{FOLDER}/model.keras", f"{FOLDER}/run/export/9/{MODEL}")
-    card = {**export.load_card(f"{FOLDER}/run/export/10"), "metrics": {"version": 9}}
-    files.write_json(f"{FOLDER}/run/export/9/{CARD}", card)
+    exports = f"{FOLDER}/run/export"
+    options = {"class_names": "xyz", "activation": "sigmoid", "signatures": ("tensor",)}
+    export.saved_model(model, exports, version=10, **options)
+    files.make_dirs(f"{exports}/9/assets.extra")
+    files.copy(folder / "model.keras", f"{exports}/9/{MODEL}")
+    card = {**export.load_card(f"{exports}/10"), "metrics": {"version": 9}}
+    files.write_json(f"{exports}/9/{CARD}", card)
     return model
+
+
+def test_remote_keras_file_loads_unchanged(model):
+    loaded, details = shared_flags.load_model(f"{FOLDER}/model.keras")
+    assert_same_weights(loaded, model)
+    assert details == {}
 
 
 @pytest.mark.parametrize(
     ("source", "metrics"),
-    [
-        ("model.keras", None),
-        ("run", {}),
-        ("run/", {}),
-        ("run/export/9", {"version": 9}),
-        ("run/export", {}),
-    ],
+    [("run", {}), ("run/", {}), ("run/export/9", {"version": 9}), ("run/export", {})],
 )
-def test_remote_model_loads_unchanged(source, metrics, model):
+def test_remote_export_loads_unchanged(source, metrics, model):
     loaded, details = shared_flags.load_model(f"{FOLDER}/{source}")
     assert_same_weights(loaded, model)
-    if metrics is None:
-        assert details == {}
-    else:
-        assert details["metrics"] == metrics
-        assert details["class_names"] == ["x", "y", "z"]
+    assert details["metrics"] == metrics
+    assert details["class_names"] == ["x", "y", "z"]
+    assert details["activation"] == "sigmoid"
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("unfinished", "The run has no checkpoint yet"),
-        ("damaged", "The file must be JSON"),
-    ],
-)
-def test_rejects_unusable_remote_models(source, message, model):
-    files.make_dirs(f"{FOLDER}/unfinished")
-    files.write_json(f"{FOLDER}/unfinished/config.json", {})
-    files.make_dirs(f"{FOLDER}/damaged/assets.extra")
-    with files.atomic_write(f"{FOLDER}/damaged/{CARD}") as file:
+def test_remote_run_without_checkpoint_is_refused():
+    folder = f"{FOLDER}/unfinished"
+    files.make_dirs(folder)
+    files.write_json(f"{folder}/config.json", {})
+    with pytest.raises(ValueError, match="The run has no checkpoint yet"):
+        shared_flags.load_model(folder)
+
+
+def test_remote_damaged_export_is_refused():
+    folder = f"{FOLDER}/damaged"
+    files.make_dirs(f"{folder}/assets.extra")
+    with files.atomic_write(f"{folder}/{CARD}") as file:
         file.write("{")
-    with pytest.raises(ValueError, match=message):
-        shared_flags.load_model(f"{FOLDER}/{source}")
+    with pytest.raises(ValueError, match="The file must be JSON"):
+        shared_flags.load_model(folder)
 
 
 @pytest.mark.parametrize(
@@ -82,28 +79,18 @@ def test_rejects_unusable_remote_models(source, message, model):
         ("runs/foto", "does not exist.*--weights takes weights.* Received: model='runs/foto'"),
         ("runs", "neither a run nor an export.* Received: model='runs'"),
         ("weights", "--weights takes weights. Received: model='weights'"),
-        ("weights/model.safetensors", "--weights takes weights. Received"),
         ("notes.txt", "^--model takes the workdir of a run, .* Received: model='notes.txt'"),
     ],
 )
 def test_invalid_model_error_names_alternatives(source, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in (
-        "runs/photos/config.json",
-        "weights/config.json",
-        "weights/model.safetensors",
-        "notes.txt",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("{}")
+    for name in ("runs/photos/config.json", "weights/model.safetensors", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).touch()
+    # A folder whose name is a number is an export only if it has a card.
+    (tmp_path / "runs/7").mkdir()
     with pytest.raises(ValueError, match=message):
         shared_flags.load_model(source)
-
-
-def test_numeric_folder_without_a_card_is_no_model(tmp_path):
-    (tmp_path / "runs/7/export/1").mkdir(parents=True)
-    with pytest.raises(ValueError, match="neither a run nor an export.* Received: model=.*runs'"):
-        shared_flags.load_model(str(tmp_path / "runs"))
 
 
 def _train(workdir, **changes):
@@ -146,13 +133,12 @@ def test_stopped_run_without_export_loads_its_best_checkpoint(tmp_path, capsys, 
     assert accuracy == pytest.approx(evaluations["accuracy"][0])
 
 
-def test_model_of_a_run_needs_no_data(tmp_path, monkeypatch):
+def test_model_of_a_run_needs_no_data(tmp_path, parse, monkeypatch):
     """Trains on a folder given by a relative path, and loads from another working directory."""
     monkeypatch.chdir(tmp_path)
-    for split in ("train", "test"):
-        for i in range(6):
-            path = tmp_path / "photos" / split / "ab"[i % 2] / f"{i}.png"
-            write_image(path, random_pixels(9, 9, 3, seed=i))
+    for name in ("train/a", "train/b", "test/a", "test/b"):
+        for i in range(3):
+            write_image(tmp_path / f"photos/{name}/{i}.png", random_pixels(9, 9, 3, seed=i))
     fields = data.defaults(
         name="folder", path="photos", image_size=8, eval_crop="resize_crop", resize_size=9
     )
@@ -162,16 +148,14 @@ def test_model_of_a_run_needs_no_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "elsewhere")
     loaded, details = shared_flags.load_model("../run")
     assert details["class_names"] == ("a", "b")
-    assert details["recipe"]["data"]["path"] == "photos"
     assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(result.model)
     assert_same_weights(loaded, result.model)
-    monkeypatch.setattr(shared_flags, "FLAGS", types.SimpleNamespace(data="", data_path=""))
+    parse(evaluate)
     with pytest.raises(ValueError, match="data of the run cannot be loaded; set --data"):
         shared_flags.load_data(loaded, details)
     # A checkpoint knows the shapes of missing data.
     inputs = training.load_checkpoint("../run", lambda line: None)[0].inputs
-    assert inputs.image_shape == (8, 8, 3)
-    assert inputs.test.num_examples == 6
+    assert (inputs.image_shape, inputs.test.num_examples) == ((8, 8, 3), 6)
     with pytest.raises(ValueError, match="must be loaded with `data.from_config`"):
         inputs.eval_batches()
 

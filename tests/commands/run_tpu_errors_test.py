@@ -19,7 +19,6 @@ def run(scripts, tmp_path):
 @pytest.mark.parametrize(
     ("evals", "message"),
     [
-        (("fewshot:digitz",), "fewshot:digitz cannot load its dataset"),
         (("real:real.json@nowhere",), "nowhere"),
         (("top1", "knn:folder@nowhere"), "knn:folder@nowhere cannot load its dataset"),
     ],

@@ -1,21 +1,18 @@
-"""Tests of the command `search`."""
-
-import types
+"""Tests of `keras-vit search`."""
 
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.commands import search
-from keras_vit.commands.image_files import ImageFileReader
-from keras_vit.commands.predict import predict
-from keras_vit.export.decoding import Decoder
 
 from ..evaluation.towers import make_towers, write_tokenizer
 from ..shared import randomize
 from .conftest import random_pixels, write_image
 
-pytestmark = pytest.mark.one_backend  # predict_test.py and two_towers_test.py cover the models
+
+def write_photo(path, seed):
+    write_image(path, random_pixels(12, 10, 3, seed=seed))
 
 
 @pytest.fixture
@@ -27,34 +24,28 @@ def photos(tmp_path):
     return folder
 
 
-def write_photo(path, seed):
-    write_image(path, random_pixels(12, 10, 3, seed=seed))
-
-
 @pytest.fixture
-def searched(photos, tmp_path, monkeypatch, capsys):
+def searched(photos, tmp_path, parse, monkeypatch, capsys):
     """Returns a function that searches with towers of random weights, and returns the towers and
     the printed lines."""
     tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
 
-    def run(seed, *texts, output="found.png"):
+    def run(*texts, seed=0, output="found.png"):
         towers = randomize(make_towers(tokenizer), seed=seed)
         monkeypatch.setattr(keras_vit, "from_pretrained", lambda source, tower: towers)
-        flags = {"model": "", "weights": "pair", "tokenizer": "", "data": str(photos)}
-        flags |= {"top": 2, "batch_size": 2, "output": str(tmp_path / output)}
-        monkeypatch.setattr(search, "FLAGS", types.SimpleNamespace(**flags))
-        search.main(*texts)
+        flags = ("--weights=pair", f"--data={photos}", f"--output={tmp_path / output}", "--top=2")
+        search.main(*parse(search, *flags, "--batch_size=2", *texts))
         return towers, capsys.readouterr().out.splitlines()
 
     return run
 
 
 def test_best_files_come_first(searched, photos, tmp_path):
-    towers, lines = searched(0, "a white image", "black")
+    texts = ["a white image", "black"]
+    towers, lines = searched(*texts)
     reader = search.reader_of(towers.image)
     files = sorted(photos.iterdir())
-    pixels = np.stack([reader.read(str(p), p.read_bytes())[0] for p in files])
-    texts = ["a white image", "black"]
+    pixels = np.stack([reader.read(path.name, path.read_bytes())[0] for path in files])
     ids = keras_vit.text.Tokenizer(tmp_path / "tokenizer.json", 6)(texts)
     cosines = np.asarray(towers.encode_text(ids)) @ np.asarray(towers.encode_image(pixels)).T
     expected = ["3 images, 3 of them new"]
@@ -66,56 +57,45 @@ def test_best_files_come_first(searched, photos, tmp_path):
 
 
 def test_only_new_and_changed_files_are_embedded(searched, photos):
-    first = searched(0, "white")[1]
-    assert searched(0, "white")[1] == ["3 images, 0 of them new", *first[1:]]
+    _, first = searched("white")
+    assert searched("white")[1] == ["3 images, 0 of them new", *first[1:]]
     write_photo(photos / "0.png", seed=5)
     write_photo(photos / "new.png", seed=6)
-    assert searched(0, "white")[1][0] == "4 images, 2 of them new"
-    assert searched(1, "white")[1][0] == "4 images, 4 of them new"  # another model
+    assert searched("white")[1][0] == "4 images, 2 of them new"
 
 
-@pytest.mark.parametrize("length", [0, 500])
-def test_a_damaged_cache_is_replaced(length, searched, tmp_path):
-    lines = searched(0, "white")[1]
+def test_another_model_embeds_all_files(searched):
+    for seed in (0, 1):
+        assert searched("white", seed=seed)[1][0] == "3 images, 3 of them new"
+
+
+@pytest.mark.parametrize("length", [0, 500], ids=["empty", "truncated"])
+def test_damaged_cache_is_replaced(length, searched, tmp_path):
+    _, lines = searched("white")
     cache = tmp_path / "found.png.npz"
     content = cache.read_bytes()
     cache.write_bytes(content[:length])
-    assert searched(0, "white")[1] == lines
+    assert searched("white")[1] == lines
     assert cache.read_bytes() == content
 
 
 def test_links_to_missing_files_are_skipped(searched, photos, capsys):
     (photos / "missing.png").symlink_to("nowhere.png")
     with pytest.raises(SystemExit, match="1"):
-        searched(0, "white")
+        searched("white")
     captured = capsys.readouterr()
     assert captured.out.startswith("3 images, 3 of them new\n")
     assert "1 of 4 files cannot be read" in captured.err
 
 
-def test_rejects_an_output_that_is_no_picture(searched):
+def test_output_must_be_a_picture(searched):
     with pytest.raises(ValueError, match="such as .png or .pdf.*found.txt"):
-        searched(0, "white", output="found.txt")
-
-
-def test_every_row_of_a_batch_is_an_image(photos):
-    """NaFlex models refuse rows of zeros."""
-    (photos / "damaged.png").write_bytes(b"damaged")
-    batches = []
-    reader = ImageFileReader(Decoder((12, 10, 3), keras_vit.Preprocessing()))
-
-    def embed(images):
-        batches.append(images)
-        return images
-
-    embedded = dict(predict(reader, embed, sorted(photos.iterdir()), 2))
-    assert [path.name for path in embedded] == ["0.png", "1.png", "2.png"]
-    np.testing.assert_array_equal(*batches[1])
+        searched("white", output="found.txt")
 
 
 def test_neither_the_drawn_picture_nor_a_damaged_file_is_counted(searched, photos, capsys):
     (photos / "damaged.png").write_bytes(b"damaged")
     for new in (3, 0):
         with pytest.raises(SystemExit):
-            searched(0, "white", output="photos/found.png")
+            searched("white", output="photos/found.png")
         assert capsys.readouterr().out.startswith(f"3 images, {new} of them new\n")
