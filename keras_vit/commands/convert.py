@@ -19,7 +19,7 @@ import keras
 import numpy as np
 from absl import flags
 
-from keras_vit import checkpoints, files
+from keras_vit import checkpoints, files, terminal
 from keras_vit.checkpoints.readers import NpzFile
 from keras_vit.commands import shared_flags
 from keras_vit.families.registry import build_and_load
@@ -141,7 +141,13 @@ def verify(model, case):
         raise ValueError(
             f"--verify must be an .npz file with `inputs` and `logits` ({error}). Received: {case}"
         ) from error
-    results = keras.ops.convert_to_numpy(model(inputs))
+    try:
+        results = keras.ops.convert_to_numpy(model(inputs))
+    except ValueError as error:
+        raise ValueError(
+            f"`inputs` must be images of the model ({terminal.first_line(error)}). Received: "
+            f"shape={inputs.shape} in {case}"
+        ) from error
     if results.shape != logits.shape:
         raise ValueError(
             f"`logits` must have the model's output shape {results.shape}. Received: "

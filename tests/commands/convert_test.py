@@ -8,9 +8,10 @@ import pytest
 
 import keras_vit
 from keras_vit import export
+from keras_vit.commands import convert as convert_command
 from keras_vit.commands import evaluate, shared_flags
 
-from ..shared import GOLDEN, images_for, randomize, read_arrays
+from ..shared import GOLDEN, SIZES, images_for, randomize, read_arrays
 from .conftest import error_line
 
 WEIGHTS = GOLDEN / "vit_token.ckpt.npz"
@@ -146,6 +147,21 @@ def test_logits_must_differ_by_at_most_the_tolerance(cli, convert, tmp_path):
     assert "The logits differ from the expected logits" in done.stderr
     assert not target.exists()
     convert(WEIGHTS, target, f"--verify={case}", "--tolerance=2e-3")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "logits", "message"),
+    [
+        ((2, 9, 9, 3), (2, 3), "`inputs` must be images of the model"),
+        ((2, 8, 8, 3), (2, 4), "`logits` must have the model's output shape"),
+    ],
+)
+def test_rejects_expected_logits_of_another_model(inputs, logits, message, tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), classes=3)
+    case = tmp_path / "case.npz"
+    np.savez(case, inputs=np.zeros(inputs, "float32"), logits=np.zeros(logits, "float32"))
+    with pytest.raises(ValueError, match=message):
+        convert_command.verify(model, str(case))
 
 
 def test_rejects_damaged_verify_file(cli, tmp_path):
