@@ -14,6 +14,8 @@ import keras_vit
 
 from .shared import ROOT
 
+PIP = (sys.executable, "-m", "pip")
+
 
 def _run(*command, **options):
     """Runs a command and returns its stdout."""
@@ -36,37 +38,41 @@ def test_info_prints_versions_backend_and_devices():
         assert f"{name} {importlib.metadata.version(name)}" in report
 
 
-def test_wheel_is_complete_and_installs(tmp_path):
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Builds a wheel from an archive of the sources and returns its path."""
     pytest.importorskip("setuptools")
-    source = tmp_path / "source"  # a copy, because the build writes files next to the sources
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"  # a copy, because the build writes files next to the sources
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "keras_vit", source / "keras_vit", ignore=ignore)
     for name in ("setup.py", "setup.cfg", "README.md", "LICENSE", "keras_vit_cli.py"):
         shutil.copy(ROOT / name, source)
-    _run(sys.executable, "setup.py", "-q", "sdist", "--dist-dir", tmp_path, cwd=source)
-    (sdist,) = tmp_path.glob("*.tar.gz")
-    pip = (sys.executable, "-m", "pip")
-    _run(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, sdist)
-    (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.stat().st_size < 2_000_000
+    _run(sys.executable, "setup.py", "-q", "sdist", "--dist-dir", folder, cwd=source)
+    (archive,) = folder.glob("*.tar.gz")
+    _run(*PIP, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, archive)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def test_wheel_is_complete_and_small(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {str(path.relative_to(source)) for path in (source / "keras_vit").rglob("*.py")} <= names
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "keras_vit").rglob("*.py")} <= names
+    assert {"keras_vit/py.typed", "keras_vit_cli.py"} <= names
     assert any(name.endswith("/LICENSE") for name in names)
-    assert {"keras_vit/py.typed", "keras_vit_cli.py", "keras_vit/configs/finetune.py"} <= names
-    _run(*pip, "install", "-q", "--no-deps", "--target", tmp_path / "site", wheel)
+    assert wheel.stat().st_size < 2_000_000
+
+
+def test_wheel_installs_the_package_and_the_command(wheel, tmp_path):
+    site = tmp_path / "site"
+    _run(*PIP, "install", "-q", "--no-deps", "--target", site, wheel)
+    options = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(site)}}
     code = "import keras_vit; print(keras_vit.__file__, keras_vit.__version__)"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    printed = _run(sys.executable, "-c", code, cwd=tmp_path, env=environment).split()
-    assert printed == [str(tmp_path / "site" / "keras_vit" / "__init__.py"), keras_vit.__version__]
-    command = tmp_path / "site" / "bin" / "keras-vit"
-    assert "keras-vit COMMAND" in _run(sys.executable, command, cwd=tmp_path, env=environment)
-    overrides = ("--config.total_steps=-1", "--config.total_epochs=0")
-    done = subprocess.run(
-        [sys.executable, command, "train", "--config=finetune:ViT-Ti/16,digits", *overrides],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2, done.stderr
-    assert "error: " in done.stderr and "Traceback" not in done.stderr
+    printed = _run(sys.executable, "-c", code, **options).split()
+    assert printed == [f"{site}/keras_vit/__init__.py", keras_vit.__version__]
+    # This command reads a config file of the package, and the config is refused.
+    train = ("train", "--config=finetune:ViT-Ti/16,digits", "--config.total_steps=-1")
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        _run(sys.executable, site / "bin/keras-vit", *train, **options)
+    assert raised.value.returncode == 2
+    assert raised.value.stderr.splitlines()[-1].startswith("error: ")

@@ -3,7 +3,6 @@
 import ast
 import importlib
 import inspect
-import itertools
 import re
 import shutil
 from pathlib import Path
@@ -14,10 +13,11 @@ import pytest
 from ml_collections import ConfigDict
 
 import keras_vit
-from keras_vit import data, export, files, recipes, training
+from keras_vit import data, export, recipes, training
 
+from .data.helpers import jpeg, write_jpegs, write_records
 from .public_names import MODULES, public_objects
-from .shared import GOLDEN, ROOT, TWO_LAYERS, copy_model_folder, random_images
+from .shared import GOLDEN, ROOT, SIZES, TWO_LAYERS, copy_model_folder, random_images
 
 CELLS = re.findall(
     r"^# %% ([\w.]+)(?: \(not run: (.*)\))?\n((?:(?!# %%).*\n)+)",
@@ -50,15 +50,8 @@ def test_every_public_function_has_example():
 def run(tmp_path_factory):
     """Trains for two steps and exports the model. Returns the workdir and the config."""
     folder = tmp_path_factory.mktemp("run") / "digits"
-    model = {name: value for name, value in TWO_LAYERS.items() if name != "classes"}
-    fields = recipes.defaults(
-        total_steps=2,
-        batch_size=8,
-        log_every_steps=1,
-        model=model,
-        data=data.defaults(name="digits"),
-    )
-    config = ConfigDict(fields)
+    fields = {"model": SIZES, "data": data.defaults(name="digits")}
+    config = ConfigDict(recipes.defaults(total_steps=2, batch_size=8, log_every_steps=1, **fields))
     result = training.run(config, training.Workdir(folder, config.to_dict()), write=print)
     export.saved_model(result.model, folder / "export", signatures=("tensor",))
     return folder, config
@@ -70,11 +63,11 @@ def variables(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     workdir, config = run
     shutil.copytree(workdir, "runs/digits")
-    for i, label in itertools.product(range(10), ("cat", "dog")):
-        files.make_dirs(f"photos/{label}")
-        keras.utils.save_img(f"photos/{label}/{i}.png", np.full((20, 30, 3), 6 * i), scale=False)
-    Path("train.csv").write_text("cat/0.png,cat\ndog/0.png,dog\n")
-    _records("records/train-0")
+    for label in ("cat", "dog"):
+        write_jpegs(Path("photos", label), 10)
+    Path("train.csv").write_text("cat/0.jpg,cat\ndog/0.jpg,dog\n")
+    Path("records").mkdir()
+    write_records("records/train-0", [jpeg(0)], [1])
     copy_model_folder("dinov2", "facebook/dinov2-base")
     copy_model_folder("siglip", "google/siglip2-base-patch16-224")
     shutil.copy(GOLDEN / "families/siglip_zeroshot.npz", "classes.npz")
@@ -91,20 +84,6 @@ def variables(run, tmp_path, monkeypatch):
 
 def _model(**changes):
     return keras_vit.VisionTransformer(**{"input_shape": (16, 24, 3), **TWO_LAYERS, **changes})
-
-
-def _records(path):
-    import tensorflow as tf
-
-    files.make_dirs(str(Path(path).parent))
-    image = tf.io.encode_png(np.zeros((8, 8, 3), "uint8")).numpy()
-    features = {
-        "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-        "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[1])),
-    }
-    example = tf.train.Example(features=tf.train.Features(feature=features))
-    with tf.io.TFRecordWriter(path) as writer:
-        writer.write(example.SerializeToString())
 
 
 @pytest.mark.parametrize(("name", "reason", "code"), CELLS, ids=[name for name, *_ in CELLS])

@@ -10,7 +10,7 @@ from ml_collections import config_flags
 from keras_vit import VisionTransformer, data, families, recipes, training
 
 from ..data.helpers import jpeg, write_jpegs, write_records
-from ..shared import CONFIGS, ROOT, get_config
+from ..shared import CONFIGS, ROOT, SIZES, get_config
 
 # Arguments of each config file: the text after the colon in `--config=FILE:ARGUMENTS`.
 REQUESTS = {
@@ -37,14 +37,7 @@ REQUESTS = {
 }
 # Other tests train with these configs: run_tpu_test.py, and tests/tasks for masks and captions.
 OWN_TESTS = ("digits", "segment", "siglip", "lit", "finetune_pair")
-# Overrides that make a run quick: a tiny model and the digits dataset.
-TINY_MODEL = {
-    "patch_size": 8,
-    "num_layers": 1,
-    "hidden_size": 16,
-    "mlp_dim": 16,
-    "num_heads": 2,
-}
+# The digits in color.
 TINY_DATA = {
     "name": "digits",
     "image_size": 16,
@@ -62,6 +55,85 @@ config_files = pytest.mark.parametrize(
 
 def test_all_config_files_are_tested():
     assert {file.stem for file in CONFIGS.glob("*.py")} == set(REQUESTS)
+
+
+@config_files
+def test_config_has_all_fields_and_valid_data_options(file, request_):
+    config = get_config(file, request_)
+    fields = recipes.defaults()
+    assert set(config) == set(fields)
+    for group in ("optimizer", "schedule"):
+        assert set(config[group]) == set(fields[group])
+    assert (config["total_steps"] > 0) != (config["total_epochs"] > 0)
+    options = {field.name: config["data"][field.name] for field in dataclasses.fields(data.Options)}
+    data.Options(**options)
+    # `input_shape` is empty, because the image size determines the shape.
+    assert config["model"]["input_shape"] == ()
+
+
+@config_files
+def test_only_recipes_of_the_paper_ignore_exif(file, request_):
+    expected = "off" if file in ("pretrain", "finetune") else "auto"
+    assert get_config(file, request_).data.exif == expected
+
+
+def _leaves(config, prefix=""):
+    """Yields the name and value of each field, such as `("data.name", "digits")`."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _parse(file, request, overrides=()):
+    """Returns the config that the command line makes of a config file and overrides."""
+    values = flags.FlagValues()
+    path = f"{CONFIGS / file}.py" + (f":{request}" if request else "")
+    arguments = ["test", *overrides]
+    config_flags.DEFINE_config_file("config", path, flag_values=values, sys_argv=arguments)
+    values(arguments)
+    return values.config.to_dict()
+
+
+@config_files
+def test_flags_for_all_fields_reproduce_the_config(file, request_):
+    config = _parse(file, request_)
+    overrides = []
+    for field, value in _leaves(config):
+        assert value is not None
+        if isinstance(value, tuple):
+            value = ",".join(map(str, value)) or "()"
+        overrides.append(f"--config.{field}={value}")
+    assert _parse(file, request_, overrides) == config
+
+
+@pytest.mark.parametrize(
+    ("file", "request_"),
+    [
+        *((file, requests[0]) for file, requests in REQUESTS.items() if file not in OWN_TESTS),
+        ("pretrain", "R50x1,jft300m"),
+    ],
+)
+def test_config_file_runs_two_steps(file, request_, tmp_path):
+    config = get_config(file, request_)
+    config.update(total_epochs=0.0, total_steps=2, batch_size=8, weights="")
+    config.schedule.warmup_steps = 1
+    config.architecture = families.find_family(config.architecture).constructor.__name__
+    if config.architecture == "BiTResNet":
+        config.model.depth = 8
+    else:
+        config.model.update(SIZES, stem="", resnet_blocks=())
+        config.model.representation_size = min(config.model.representation_size, 16)
+    config.data.update(TINY_DATA)
+    if config.data.resize_size:
+        config.data.resize_size = 20
+    if file == "distill":
+        config.teacher = str(tmp_path / "teacher.keras")
+        VisionTransformer(**SIZES, classes=10, input_shape=(16, 16, 3)).save(config.teacher)
+    lines = []
+    training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), write=lines.append)
+    assert any(line.startswith("step 2/2") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +211,8 @@ def write_photos(folder):
 
 
 def write_tfrecords(folder):
-    for split, number in (("train", 40), ("test", 20)):
-        write_records(folder / split, map(jpeg, range(number)), [0] * number)
-    splits = {f"{split}_split": split for split in ("train", "test")}
+    write_records(folder / "train", map(jpeg, range(40)), [0] * 40)
+    splits = {"train_split": "train", "test_split": "train"}
     return {"name": "tfrecords", "path": str(folder), "classes": 1, **splits}
 
 
@@ -154,92 +225,15 @@ def test_small_data_counts_images_before_tensorflow_starts(write, scripts, tmp_p
     assert done.stdout == "batch size 8\n"
 
 
-def test_only_recipes_of_the_paper_ignore_exif():
-    for file, requests in REQUESTS.items():
-        expected = "off" if file in ("pretrain", "finetune") else "auto"
-        for request in requests:
-            assert get_config(file, request).data.exif == expected, (file, request)
-
-
-@config_files
-def test_config_has_all_fields_and_valid_data_options(file, request_):
-    config = get_config(file, request_)
-    fields = recipes.defaults()
-    assert set(config) == set(fields)
-    for group in ("optimizer", "schedule"):
-        assert set(config[group]) == set(fields[group])
-    assert (config["total_steps"] > 0) != (config["total_epochs"] > 0)
-    options = {field.name: config["data"][field.name] for field in dataclasses.fields(data.Options)}
-    data.Options(**options)
-    # `input_shape` is empty, because the image size determines the shape.
-    assert config["model"]["input_shape"] == ()
-
-
-@pytest.mark.parametrize(
-    ("file", "request_"),
-    [
-        *((file, requests[0]) for file, requests in REQUESTS.items() if file not in OWN_TESTS),
-        ("pretrain", "R50x1,jft300m"),
-    ],
-)
-def test_config_file_runs_two_steps(file, request_, tmp_path):
-    config = get_config(file, request_)
-    config.update(total_epochs=0.0, total_steps=2, batch_size=8, weights="")
-    config.schedule.warmup_steps = 1
-    config.architecture = families.find_family(config.architecture).constructor.__name__
-    if config.architecture == "BiTResNet":
-        config.model.depth = 8
-    else:
-        config.model.update(TINY_MODEL, stem="", resnet_blocks=())
-        config.model.representation_size = min(config.model.representation_size, 16)
-    config.data.update(TINY_DATA)
-    if config.data.resize_size:
-        config.data.resize_size = 20
-    if file == "distill":
-        config.teacher = str(tmp_path / "teacher.keras")
-        VisionTransformer(**TINY_MODEL, classes=10, input_shape=(16, 16, 3)).save(config.teacher)
-    lines = []
-    training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), write=lines.append)
-    assert any(line.startswith("step 2/2") for line in lines)
-
-
-def _leaves(config, prefix=""):
-    """Yields the name and value of each field, such as `("data.name", "digits")`."""
-    for name, value in config.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
-def _parse(file, request, overrides=()):
-    """Returns the config that the command line makes of a config file and overrides."""
-    values = flags.FlagValues()
-    path = f"{CONFIGS / file}.py" + (f":{request}" if request else "")
-    arguments = ["test", *overrides]
-    config_flags.DEFINE_config_file("config", path, flag_values=values, sys_argv=arguments)
-    values(arguments)
-    return values.config.to_dict()
-
-
-@config_files
-def test_flags_for_all_fields_reproduce_the_config(file, request_):
-    config = _parse(file, request_)
-    overrides = []
-    for field, value in _leaves(config):
-        assert value is not None
-        if isinstance(value, tuple):
-            value = ",".join(map(str, value)) or "()"
-        overrides.append(f"--config.{field}={value}")
-    assert _parse(file, request_, overrides) == config
-
-
 @pytest.mark.parametrize(
     "choices", [",lenght=77", ",length", ",length=long", ",length=64,length=77", ","]
 )
 def test_finetune_pair_rejects_choices_that_it_cannot_follow(choices):
     with pytest.raises(ValueError, match=f"at most one each of loss.*Received: 'a/pair{choices}'"):
         get_config("finetune_pair", f"a/pair{choices}")
+
+
+def test_finetune_pair_needs_a_source():
     with pytest.raises(ValueError, match="the source of a pair"):
         get_config("finetune_pair", ",loss=softmax")
 
@@ -253,9 +247,7 @@ def test_config_takes_the_name_of_a_class(file):
 def test_fine_tuning_follows_the_dataset_and_the_published_weights():
     cropped = get_config("finetune", "ViT-S/16,vtab/dtd")
     uncropped = get_config("finetune", "ViT-B/16,vtab/clevr_count")
-    assert cropped.data.train_crop == "resize_crop"
+    assert (cropped.data.train_crop, uncropped.data.train_crop) == ("resize_crop", "auto")
     assert data.DATASETS["vtab/clevr_count"].options["train_crop"] == "resize"
-    assert uncropped.data.train_crop == "auto"
-    assert uncropped.weights == "imagenet21k"
-    assert cropped.weights == "augreg"
+    assert (cropped.weights, uncropped.weights) == ("augreg", "imagenet21k")
     assert cropped.model.representation_size == 0
