@@ -75,7 +75,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def start_at(self, step, variables):
         """Keeps some of the variables unchanged in the first `step` updates; their bias correction
-        starts after these."""
+        starts after these. The caller makes their gradients zero in these updates."""
         late = {id(variable) for variable in variables}
         self.starts = [step * (id(v) in late) for v in self._trainable_variables]
 
@@ -129,7 +129,7 @@ class Optimizer(keras.optimizers.Optimizer):
         *slots, weight = map(ops.convert_to_tensor, variables)
         scalars = self.scalars(index, learning_rate, self.iterations, {})
         weight, slots = self.update_parameter(
-            gradient, weight, slots, scalars, decays=self.decays[index] > 0
+            gradient, weight, slots, scalars, has_decay=self.decays[index] > 0
         )
         for changed, value in zip(variables, [*slots, weight]):
             self.assign(changed, value)
@@ -151,7 +151,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return known[key]
 
     def update_parameter(
-        self, gradient, weight, slots, scalars, decays, select=lambda new, old: new
+        self, gradient, weight, slots, scalars, has_decay, select=lambda new, old: new
     ):
         """Returns `(weight, slots)` after an update of one parameter, without assigning them;
         `select(new, old)` may keep the old values."""
@@ -164,7 +164,7 @@ class Optimizer(keras.optimizers.Optimizer):
             for value, slot in zip(values, slots, strict=True)
         ]
         update = self.scaled_direction(values, factors)
-        if decays:
+        if has_decay:
             update = update + rate_of_decay * ops.cast(weight, "float32")
         weight = select(weight - ops.cast(update, weight.dtype), weight)
         return weight, [ops.cast(value, slot.dtype) for value, slot in zip(values, slots)]

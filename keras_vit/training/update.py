@@ -89,8 +89,8 @@ def update(
     use = ops.logical_and(running, finite)
 
     # Update weights, slots, EMA and statistics, which keep their values if `use` is false.
-    def make_update(decays):
-        return compiled(make_parameter_update(optimizer, ema_decay, where, decays))
+    def make_update(has_decay):
+        return compiled(make_parameter_update(optimizer, ema_decay, where, has_decay))
 
     weights, slots, averages = _update_parameters(
         optimizer, state, gradients, learning_rate, factor, use, where, make_update
@@ -114,18 +114,21 @@ def update(
 
 
 def _update_parameters(optimizer, state, gradients, learning_rate, factor, use, where, make_update):
-    """Returns the next weights, slots and averages; `make_update(decays)` returns the update of a
-    parameter."""
+    """Returns the next weights, slots and averages; `make_update(has_decay)` returns the update of
+    a parameter."""
     slots, step = optimizer.split_state(state.slots)
     averages = [[average] for average in state.averages] or [[]] * len(slots)
     known_scalars = {}
     functions = {}  # parameters of the same shape share a function, which is compiled once
     updated = []
     for index, (weight, gradient) in enumerate(zip(state.weights, gradients, strict=True)):
-        decays = optimizer.decays[index] > 0
-        key = (tuple(weight.shape), str(weight.dtype), decays)
+        if start := optimizer.starts[index]:
+            # Skipped steps are no updates, so a held parameter may already have a gradient.
+            gradient = ops.where(step < start, ops.zeros_like(gradient), gradient)
+        has_decay = optimizer.decays[index] > 0
+        key = (tuple(weight.shape), str(weight.dtype), has_decay)
         if key not in functions:
-            functions[key] = make_update(decays)
+            functions[key] = make_update(has_decay)
         scalars = optimizer.scalars(index, learning_rate, step, known_scalars)
         updated.append(
             functions[key](gradient, weight, slots[index], averages[index], factor, scalars, use)
@@ -135,7 +138,7 @@ def _update_parameters(optimizer, state, gradients, learning_rate, factor, use, 
     return weights, slots, list(itertools.chain.from_iterable(averages))
 
 
-def make_parameter_update(optimizer, ema_decay, where, decays):
+def make_parameter_update(optimizer, ema_decay, where, has_decay):
     """Returns the function that clips the gradient of one parameter and updates its weight, slots
     and EMA."""
 
@@ -143,7 +146,9 @@ def make_parameter_update(optimizer, ema_decay, where, decays):
         select = functools.partial(where, use)
         if factor is not None:
             gradient = ops.cast(factor, gradient.dtype) * gradient
-        weight, slots = optimizer.update_parameter(gradient, weight, slots, scalars, decays, select)
+        weight, slots = optimizer.update_parameter(
+            gradient, weight, slots, scalars, has_decay, select
+        )
         averages = [select(ema_update(average, weight, ema_decay), average) for average in averages]
         return weight, slots, averages
 

@@ -95,3 +95,21 @@ def test_nonfinite_loss_keeps_loss_scale(scale):
 def test_loss_scale_recovers_from_zero():
     _, after, _, metrics = _update(scaling=(0, 0), skip_nonfinite=True)
     assert not np.isfinite(metrics[2]) and after["scaling"] == [1.0, 0]
+
+
+def test_held_weights_start_like_new_weights():
+    """Steps that were skipped are no updates, so held weights may have gradients before they are
+    trained."""
+    optimizer = optimizers.AdamW(optimizers.Schedule("constant", 0.5, total_steps=10))
+    held, other = [keras.Variable(weight) for weight in WEIGHTS]
+    optimizer.build([held, other])
+    optimizer.start_at(2, [held])
+    slots = [ops.convert_to_tensor(variable) for variable in optimizer.variables]
+    state = TrainState([*map(ops.convert_to_tensor, WEIGHTS)], [], slots, [], [])
+    history = []
+    for _ in range(3):
+        state, *_ = update(optimizer, state, GRADIENTS, np.zeros(1, "float32"), [], np.array(True))
+        history.append(to_numpy(state.weights[0]))
+    np.testing.assert_array_equal(history[:2], [WEIGHTS[0], WEIGHTS[0]])
+    # The first update of AdamW is the learning rate times the sign of the gradient.
+    np.testing.assert_allclose(history[2], WEIGHTS[0] - 0.5 * np.sign(GRADIENTS[0]), rtol=1e-5)
