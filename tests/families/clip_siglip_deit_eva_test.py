@@ -5,9 +5,10 @@ import keras
 import pytest
 
 import keras_vit
+from keras_vit import checkpoints
 
 from ..shared import FAMILY_FILES, assert_close
-from .golden_cases import read_outputs, write_case
+from .golden_cases import read_case, read_outputs, write_case
 
 # Map the names of reference outputs to the names in `model_outputs`.
 CLIP_OUTPUTS = {
@@ -87,3 +88,25 @@ def test_other_image_size_matches_the_reference(case, tmp_path):
     )
     assert_close(model.intermediates(images)["encoded"], reference["tokens_resized"])
     assert_close(model(images), reference["output_resized"])
+
+
+def test_given_activation_matches_the_reference(tmp_path):
+    reference = read_outputs("timm_siglip")
+    folder = write_case("timm_siglip", tmp_path)
+    model = keras_vit.from_pretrained(folder, num_heads=3, mlp="quick_gelu")
+    assert_close(model(reference["images"]), reference["output_quick_gelu"])
+
+
+@pytest.mark.one_backend
+def test_deit3_with_folded_layer_scale_matches_logits(tmp_path):
+    arrays = read_case("timm_deit3")
+    for i in range(3):
+        for layer_scale, module in (("ls1", "attn.proj"), ("ls2", "mlp.fc2")):
+            scale = arrays.pop(f"blocks.{i}.{layer_scale}.gamma")
+            arrays[f"blocks.{i}.{module}.weight"] *= scale[:, None]
+            arrays[f"blocks.{i}.{module}.bias"] *= scale
+    model = keras_vit.from_pretrained(write_case("timm_deit3", tmp_path, arrays), num_heads=3)
+    checkpoints.save(model, tmp_path / "model.npz")
+    restored = keras_vit.from_pretrained(tmp_path / "model.npz")
+    reference = read_outputs("timm_deit3")
+    assert_close(restored(reference["images"]), reference["output"])

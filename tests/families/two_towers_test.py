@@ -123,6 +123,14 @@ def test_written_folder_equals_that_of_transformers(case, write, tmp_path):
 
 
 @pytest.mark.one_backend
+def test_big_vision_towers_are_written_for_transformers(write, tmp_path):
+    model = keras_vit.from_pretrained(write("siglip_two_towers"), tower="both")
+    checkpoints.save(model, tmp_path, format="huggingface")
+    restored = keras_vit.from_pretrained(tmp_path, tower="both")
+    assert_matches_reference(restored, "siglip_two_towers")
+
+
+@pytest.mark.one_backend
 def test_towers_without_a_class_in_transformers_are_refused(write, tmp_path):
     model = keras_vit.from_pretrained(write("open_clip_custom"), tower="both")
     with pytest.raises(ValueError, match="no model with the text tower of siglip"):
