@@ -12,7 +12,6 @@ confusion matrix and worst mistakes.
 """
 
 import dataclasses
-import re
 
 from absl import flags
 
@@ -110,13 +109,13 @@ def load_data(model, details, evaluators, config):
         return None, ""
     trains = any("train" in evaluator.kind.splits for evaluator in shared)
     splits = ("train", "test") if trains or FLAGS.data_split == "all" else ("test",)
-    inputs, data = shared_flags.load_data(model, details, splits, FLAGS.max_bad_share)
+    inputs, data, note = shared_flags.load_data(model, details, splits, FLAGS.max_bad_share)
     if inputs is None:
         return None, ""
     if FLAGS.data_split == "all":
         inputs = with_all_images(inputs, trains, config)
-        # Replace the note that `shared_flags.load_data` adds about the images of a folder.
-        data = re.sub(r" \((all|held-out) images[^()]*\)$", "", data) + " (all images)"
+        note = " (all images)"
+    data += note
     print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
     return inputs, data
 

@@ -5,8 +5,8 @@
     keras-vit inspect --variant=ViT_B16 --weights=augreg --data=FOLDER --output=inspection
 
 The plots show attention (rollout, last layer, relevance), attention distances, position embeddings,
-filters and patches. Images are preprocessed for the model. From a dataset, the command uses evenly
-spaced test images. Damaged image files are skipped.
+filters and patches. Images are preprocessed for the model. The command uses evenly spaced images of
+a folder, or test images of a dataset. Damaged image files are skipped.
 """
 
 import os
@@ -22,6 +22,7 @@ from keras_vit.commands.image_files import (
     max_megapixels_of,
     reader_of,
 )
+from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, printable
 from keras_vit.evaluation.collecting import read_test_examples, sample_indices
 from keras_vit.inspection.report import write_report
@@ -77,15 +78,12 @@ def predictions(classifier, images):
 def read_images(model, details, count):
     """Returns up to `count` preprocessed images `(N, H, W, C)` of `--data` or of the run, and their
     names."""
-    source = FLAGS.data
-    is_name = (
-        source.partition(":")[0] in data.dataset_names()
-        or FLAGS.data_path
-        or files.is_remote(source)
-    )
-    is_path = os.path.exists(source) or os.sep in source or source.lower().endswith(IMAGE_ENDINGS)
-    if is_name or not is_path:
-        inputs, _ = shared_flags.load_data(model, details, splits=("test",))
+    name, path = name_and_path(FLAGS.data)
+    is_file = os.path.isfile(name) or os.sep in name or name.lower().endswith(IMAGE_ENDINGS)
+    if is_file and name.partition(":")[0] not in data.dataset_names():
+        path = name
+    if not path or FLAGS.data_path or files.is_remote(path):
+        inputs, _, _ = shared_flags.load_data(model, details, splits=("test",))
         if inputs is None:
             raise ValueError(
                 "--data must name an image file, a folder or a dataset. Received: data=''"
@@ -93,9 +91,10 @@ def read_images(model, details, count):
         indices = _spread_first(list(sample_indices(inputs, count)))
         images, _, names = read_test_examples(inputs, np.array(indices))
         return images, names
-    paths = find_images([source])
+    paths = find_images([path])
+    chosen = np.unique(np.linspace(0, len(paths) - 1, count).astype(int))
     reader = reader_of(model, max_megapixels_of(details))
-    images, paths = reader.read_all(_spread_first(paths)[:count])
+    images, paths = reader.read_all(_spread_first([paths[i] for i in chosen]))
     return images, [printable(path.name) for path in paths]
 
 

@@ -54,6 +54,11 @@ def define_model():
         lambda given: given["classes"] or (given["templates"], given["tokenizer"]) == (default, ""),
         "--templates and --tokenizer need --classes",
     )
+    flags.register_multi_flags_validator(
+        ["classes", "text_embeddings"],
+        lambda given: not (given["classes"] and given["text_embeddings"]),
+        "Pass --classes or --text_embeddings, not both",
+    )
 
 
 def define_class_names():
@@ -72,8 +77,8 @@ def define_data():
 
 
 def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
-    """Returns `(inputs, title)` for the dataset of `--data` or the run, or `(None, "")` if neither
-    is known.
+    """Returns `(inputs, title, note)` for the dataset of `--data` or the run, or `(None, "", "")`
+    if neither is known. `note` says which images of a folder are read, or is "".
 
     If `--data` is a folder, it must contain one subfolder per class, or one subfolder per split,
     each of which contains one subfolder per class. If `splits` is only "test", all images of a
@@ -86,12 +91,12 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
         name, path = name_and_path(name)
     check_data_name(name)
     config = run_data(details)
-    part = ""
+    note = ""
     if name == "folder" and has_no_splits(path):
         splits = splits_to_read(path, splits, config)
-        part = " (held-out images; the others are for training)"
+        note = " (held-out images; the others are for training)"
         if splits == ("",):
-            part = " (all images)"
+            note = " (all images)"
     if name:
         inputs = evaluation.load_inputs(
             model,
@@ -114,8 +119,8 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
                 f"moved. {error}"
             ) from error
     else:
-        return None, ""
-    return inputs, f"{name} {path}".strip() + part
+        return None, "", ""
+    return inputs, f"{name} {path}".strip(), note
 
 
 def run_data(details):
@@ -142,7 +147,8 @@ def chosen_model(takes_towers=False):
     Returns:
         `(model, details, title)`; `details` is a dict of arguments for `export.saved_model`.
     """
-    model, details = _load_chosen(FLAGS.model, FLAGS.variant, FLAGS.weights)
+    tower = "both" if FLAGS.classes else "image"
+    model, details = _load_chosen(FLAGS.model, FLAGS.variant, FLAGS.weights, tower)
     names = checkpoints.find_class_names(FLAGS.weights) if FLAGS.weights else None
     if names and len(names) == model.output_shape[-1]:
         details = {"class_names": names}
@@ -163,8 +169,9 @@ def chosen_model(takes_towers=False):
     return model, details, title
 
 
-def _load_chosen(source, variant, weights):
-    """Returns `(model, details)` for the values of `--model`, `--variant` and `--weights`."""
+def _load_chosen(source, variant, weights, tower):
+    """Returns `(model, details)` for the values of `--model`, `--variant` and `--weights`; `tower`
+    applies to weights alone."""
     if bool(source) == bool(variant or weights):
         raise ValueError(
             "Pass either --model, or at least one of --variant and --weights. "
@@ -178,7 +185,6 @@ def _load_chosen(source, variant, weights):
     if source:
         return load_model(source)
     if not variant:
-        tower = "both" if FLAGS.classes else "image"
         return keras_vit.from_pretrained(weights, tower=tower), {}
     known = keras_vit.families.CONSTRUCTORS
     if variant not in known:
@@ -191,11 +197,6 @@ def _load_chosen(source, variant, weights):
 
 def classifier_of_words(model):
     """Builds the zero-shot classifier of `--classes` from a model with both towers."""
-    if FLAGS.text_embeddings:
-        raise ValueError(
-            "Pass --classes or --text_embeddings, not both. Received: "
-            f"classes={FLAGS.classes!r}, text_embeddings={FLAGS.text_embeddings!r}"
-        )
     is_file = FLAGS.classes.endswith(".txt") or files.exists(FLAGS.classes)
     names = _lines_of("classes", FLAGS.classes) if is_file else FLAGS.classes.split(",")
     if FLAGS.templates == "clip":

@@ -42,7 +42,7 @@ def freeze(
     elif isinstance(up_to, str):
         raise ValueError(f"`up_to` must be a block number or 'head'. Received: {up_to=}")
     else:
-        frozen = layers_up_to(model, vit, layer_number(vit, up_to))
+        frozen = layers_up_to(model, vit, layer_number(vit, up_to, argument="up_to"))
     _set_trainable(model, True)
     for layer in frozen:
         _set_trainable(layer, False)

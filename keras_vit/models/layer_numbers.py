@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def layer_number(vit, layer, first=0):
+def layer_number(vit, layer, first=0, argument="layer"):
     """Converts a layer number to one from `first` to `num_layers`.
 
-    A negative number counts from the end.
+    A negative number counts from the end. `argument` is the name of `layer` in the error message.
     """
     last = vit.num_layers
     first_negative = first - last - 1
@@ -17,7 +17,7 @@ def layer_number(vit, layer, first=0):
     if not is_integer or not (first <= layer <= last or first_negative <= layer <= -1):
         raise ValueError(
             f"The layers of {vit.name!r} are {first} to {last}, where 1 is the first block, or "
-            f"{first_negative} to -1 from the end. Received: layer={layer!r}"
+            f"{first_negative} to -1 from the end. Received: {argument}={layer!r}"
         )
     return int(layer) if layer >= 0 else int(layer) + last + 1
 

@@ -8,10 +8,9 @@ def report(check, price=0.0, arrays=0):
     """Returns the lines of a report with the HBM traffic of up to `arrays` arrays; `price` is per
     device-hour."""
     topology = check.topology
-    size = check.batch_size_per_device
     lines = [
-        f"{topology.name}: {topology.num_devices} x {topology.device.kind}, {size} images each "
-        f"(batch {check.batch_size}), {check.backend}"
+        f"{topology.name}: {topology.num_devices} x {topology.device.kind}, "
+        f"{check.batch_size_per_device} images each (batch {check.batch_size}), {check.backend}"
     ]
     if not check.compiles:
         step = "training" if check.error == check.train.error else "evaluation"
@@ -23,7 +22,7 @@ def report(check, price=0.0, arrays=0):
         lines += ["HBM traffic of a training step, GB:"] if arrays else []
         traffic = check.train.traffic[:arrays]
         lines += [f"  {name}: {size / check.train.steps / 1e9:.3g}" for name, size in traffic]
-    elif check.error:
+    if check.error:
         lines += check.error.strip().splitlines()[:3]
     return lines
 
@@ -55,9 +54,9 @@ def _memory(check):
         "program": program.program_bytes,
     }
     text = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
-    return [
-        f"training step: {text}; evaluation step: {format_bytes(check.evaluation.memory_bytes)}"
-    ]
+    evaluation = check.evaluation
+    size = format_bytes(evaluation.memory_bytes) if evaluation.compiles else "does not fit"
+    return [f"training step: {text}; evaluation step: {size}"]
 
 
 def _time(check, price):
@@ -76,12 +75,14 @@ def _time(check, price):
         "not to overlap",
         f"{check.step_seconds_estimate * 1e3:.4g} ms per step, "
         f"{check.images_per_second_estimate:.4g} images/s per device, "
-        f"{check.images_per_second_estimate * check.topology.num_devices:.4g} in total; evaluation "
-        f"{check.evaluation_images_per_second_estimate:.4g} images/s per device",
+        f"{check.images_per_second_estimate * check.topology.num_devices:.4g} in total",
     ]
+    if check.evaluation.compiles:
+        speed = check.evaluation_images_per_second_estimate
+        lines[-1] += f"; evaluation {speed:.4g} images/s per device"
     if check.precision == "float32":
         lines.append(
-            "float32 activations need twice as much memory and traffic as "
+            "float32 activations need twice as much memory and traffic as with "
             "precision='mixed_bfloat16'"
         )
     hours = check.device_hours_estimate

@@ -59,7 +59,7 @@ def _names(source):
 
 def test_folder_is_split_as_in_the_run(load_data, photos):
     fields = {"test_share": 0.5, "split_seed": 3}
-    inputs, _ = load_data(photos, name="folder", **fields)
+    inputs, _, _ = load_data(photos, name="folder", **fields)
     train, test = data.load("folder", path=str(photos), **fields)
     assert _names(inputs.train) == _names(train)
     assert _names(inputs.test) == _names(test)
@@ -80,16 +80,16 @@ def test_images_of_a_folder_are_held_out_if_needed(
 ):
     monkeypatch.chdir(tmp_path)
     fields = {"name": "folder", "path": trained_on} if trained_on else {}
-    inputs, title = load_data(photos, splits, **fields)
+    inputs, title, found_note = load_data(photos, splits, **fields)
     assert inputs.test.num_examples == number
-    assert title == f"folder {photos}{note}"
+    assert (title, found_note) == (f"folder {photos}", note)
 
 
 def test_test_folder_is_used_whole(load_data, photos, tmp_path):
     shutil.copytree(photos, tmp_path / "split/test")
-    inputs, title = load_data(tmp_path / "split", ("test",))
+    inputs, title, note = load_data(tmp_path / "split", ("test",))
     assert inputs.test.num_examples == 40
-    assert title == f"folder {tmp_path}/split"
+    assert (title, note) == (f"folder {tmp_path}/split", "")
 
 
 def test_class_names_may_have_a_byte_order_mark_and_blank_lines(tmp_path):

@@ -88,6 +88,7 @@ def test_all_images_of_other_datasets_are_not_evaluated(parse):
         (["--data_path=.", "--evals=top1:digits"], "--data_path do not apply"),
         (["--templates=a {}"], "--tokenizer need --classes"),
         (["--tokenizer=a"], "--tokenizer need --classes"),
+        (["--classes=a", "--text_embeddings=b.npz"], "not both"),
         ([], "needs a dataset, as in top1:digits"),
         (["--evals="], "at least one evaluator"),
         (["--model="], "either --model, or at least one of --variant"),

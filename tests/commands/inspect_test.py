@@ -36,6 +36,16 @@ def test_images_of_all_classes_are_drawn(flags, model, parse, tmp_path, monkeypa
     _, names = inspect_model.read_images(model, {}, 9)
     assert [Path(name).name for name in names[:3]] == ["00.png", "04.png", "08.png"]
     assert len(set(names)) == 9
+    _, names = inspect_model.read_images(model, {}, 5)
+    assert sorted(Path(name).stem for name in names) == ["00", "02", "05", "08", "11"]
+
+
+def test_tilde_is_the_home_folder(model, parse, tmp_path, monkeypatch):
+    write_image(tmp_path / "photos/one.png", random_pixels(8, 8, 3))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in ("~/photos", "~/photos/one.png"):
+        parse(inspect_model, f"--data={path}")
+        assert inspect_model.read_images(model, {}, 1)[1] == ["one.png"]
 
 
 def test_damaged_and_large_files_are_skipped(model, parse, tmp_path, monkeypatch, capsys):
@@ -57,7 +67,7 @@ def test_damaged_and_large_files_are_skipped(model, parse, tmp_path, monkeypatch
 def test_datasets_are_preferred_to_folders(flags, parse, tmp_path, monkeypatch):
     (tmp_path / "digits").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(inspect_model.shared_flags, "load_data", lambda *_, **__: (None, ""))
+    monkeypatch.setattr(inspect_model.shared_flags, "load_data", lambda *_, **__: (None, "", ""))
     parse(inspect_model, *flags)
     with pytest.raises(ValueError, match="--data must name"):
         inspect_model.read_images(None, {}, 10)

@@ -122,5 +122,5 @@ def test_files_of_arrays_decode_like_the_arrays(dtype, white, file_dtype, size):
     pixels = np.round(values * file_white).astype(file_dtype)
     files = tf.stack([tf.io.encode_png(image) for image in pixels])
     decoder = Decoder((5, 5, 3), options.model_preprocessing(arrays))
-    # Files are rounded by up to half a gray level, which is 1 / white in the range [-1, 1].
+    # Files are rounded by up to half a gray level, which is 1 / file_white in the range [-1, 1].
     np.testing.assert_allclose(decoder(files), images, rtol=0, atol=1.001 / file_white)

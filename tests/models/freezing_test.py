@@ -149,7 +149,7 @@ def test_partly_frozen_layers_stay_frozen_until_unfreezing(tmp_path):
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
-        (keras_vit.freeze, {"up_to": 4}, "layer=4"),
+        (keras_vit.freeze, {"up_to": 4}, "up_to=4"),
         (keras_vit.freeze, {"up_to": "tail"}, "block number or 'head'"),
         (keras_vit.enable_lora, {"rank": 0}, "rank=0"),
         (keras_vit.enable_lora, {"rank": 1, "targets": ("head",)}, "`targets` must be some of"),

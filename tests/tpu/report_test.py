@@ -83,6 +83,14 @@ def test_unknown_memory_is_not_that_of_the_other_step():
     assert dataclasses.replace(check, train=Program(True)).memory_bytes == GIB
 
 
+def test_report_prints_error_of_evaluation_that_does_not_fit():
+    too_large = Program(False, "RESOURCE_EXHAUSTED: memory", out_of_memory=True)
+    lines = report(_make_check(Program(True, flops=61.5e12), too_large))
+    assert lines[-1] == too_large.error
+    assert lines[2].endswith("evaluation step: does not fit")
+    assert not any("evaluation 0" in line for line in lines)
+
+
 def test_price_covers_all_devices():
     check = _make_check(Program(True, flops=61.5e12), all_reduce_bytes=0, total_steps=3600)
     assert check.device_hours_estimate == 8.0
