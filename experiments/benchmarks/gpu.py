@@ -20,7 +20,7 @@ import time
 
 from absl import app, flags
 from vit_models import CLASSES, SIZES, build_engine, random_batch, train_config
-from workers import Worker, in_turns, serve
+from workers import Worker, in_turns, is_out_of_memory, serve
 
 _LIBRARIES = ("keras_vit", "timm")
 _MODEL = flags.DEFINE_enum(
@@ -170,7 +170,7 @@ def load(library, measure, batch_size):
         run(_STEPS.value)  # compiles
     except (RuntimeError, ValueError) as error:
         # Training in keras_vit raises a `ValueError` if the memory is too small.
-        if "memory" not in str(error).lower():
+        if not is_out_of_memory(error):
             raise
         return False, None
 

@@ -9,12 +9,14 @@ The columns:
     trainer     the same model in the training step of `keras-vit train`, with its own AdamW
     keras_hub   the model of keras-hub in the plain training step
     products    only the matrix products of the blocks, and for training those of their gradients;
-                keras_vit computes fewer of them, only the class token in the last block
+                keras_vit computes fewer of them: in the last block, only those of the class
+                token
 
 Each column runs in its own process, so that peak memory is separate. The processes alternate, so
-that only one computes at a time. Images per second are medians over the rounds; the other rows are
-measured once. The time to the first step includes building the model, tracing and one step, but no
-imports. AutoGraph is off everywhere. `--output` also writes the table as JSON.
+that only one computes at a time. Images per second are medians over the rounds, peak memory is the
+maximum so far, and times in seconds are measured once. The time to the first step includes building
+the model, tracing and one step, but no imports. AutoGraph is off everywhere. `--output` also writes
+the table as JSON.
 """
 
 import functools
@@ -28,7 +30,9 @@ from workers import Worker, in_turns, peak_bytes, seconds, serve
 
 _COLUMNS = ("keras_vit", "trainer", "keras_hub", "products")
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images in a batch.", lower_bound=1)
-_SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images.", lower_bound=16)
+_IMAGE_SIZE = flags.DEFINE_integer(
+    "image_size", 224, "Height and width of the images.", lower_bound=16
+)
 _LAYERS = flags.DEFINE_integer("num_layers", 12, "Blocks of the model; 12 is ViT-B.", lower_bound=1)
 _PRECISION = flags.DEFINE_enum(
     "precision", "float32", ["float32", "mixed_bfloat16"], "Dtype policy of the models."
@@ -40,24 +44,26 @@ _STEPS = flags.DEFINE_integer("steps", 2, "Steps per turn of a process.", lower_
 _OUTPUT = flags.DEFINE_string("output", "", "JSON file for the results.")
 _WORKER = flags.DEFINE_enum("worker", None, _COLUMNS, "Internal: run as the process of a column.")
 
-_SIZES = SIZES["B/16"]
+_VIT_B16 = SIZES["B/16"]
 
 
 def build_model(column):
     """Returns a ViT-B/16 with `--num_layers` blocks and 1,000 logits."""
-    sizes = {**_SIZES, "num_layers": _LAYERS.value}
+    sizes = {**_VIT_B16, "num_layers": _LAYERS.value}
     if column == "keras_hub":
-        return keras_hub_model(_SIZE.value, **sizes)
+        return keras_hub_model(_IMAGE_SIZE.value, **sizes)
     import keras_vit
 
-    return keras_vit.VisionTransformer(input_shape=(_SIZE.value, _SIZE.value, 3), **sizes)
+    return keras_vit.VisionTransformer(
+        input_shape=(_IMAGE_SIZE.value, _IMAGE_SIZE.value, 3), **sizes
+    )
 
 
 def random_batch():
     """Returns images and labels."""
     import tensorflow as tf
 
-    shape = (_BATCH.value, _SIZE.value, _SIZE.value, 3)
+    shape = (_BATCH.value, _IMAGE_SIZE.value, _IMAGE_SIZE.value, 3)
     images = tf.random.stateless_uniform(shape, (0, 0), -1.0, 1.0)
     return images, tf.zeros(_BATCH.value, tf.int32)
 
@@ -119,12 +125,12 @@ def products_step(training):
     import tensorflow as tf
 
     dtype = "bfloat16" if _PRECISION.value == "mixed_bfloat16" else "float32"
-    tokens = (_SIZE.value // 16) ** 2 + 1
+    tokens = (_IMAGE_SIZE.value // _VIT_B16["patch_size"]) ** 2 + 1
     rows = _BATCH.value * tokens
-    width = _SIZES["hidden_size"]
-    mlp_dim = _SIZES["mlp_dim"]
-    heads = (_BATCH.value, _SIZES["num_heads"])
-    head_dim = width // _SIZES["num_heads"]
+    width = _VIT_B16["hidden_size"]
+    mlp_dim = _VIT_B16["mlp_dim"]
+    heads = (_BATCH.value, _VIT_B16["num_heads"])
+    head_dim = width // _VIT_B16["num_heads"]
     shapes = [  # of both factors
         ((rows, width), (width, 3 * width)),
         ((*heads, tokens, head_dim), (*heads, head_dim, tokens)),
@@ -172,7 +178,7 @@ def make_steps(column):
 def load(column):
     """Returns the build time in seconds, and a function that runs a number of steps of a mode.
 
-    It returns the seconds that the steps took and the peak memory so far in bytes.
+    The function returns the seconds that the steps took and the peak memory so far in bytes.
     """
     import keras
 
@@ -198,9 +204,8 @@ def measure():
     results = {"build, s": build}
     images = _STEPS.value * _BATCH.value
     for mode in ("inference", "train"):
-        first = {column: worker.query(mode, 1)[0] for column, worker in workers.items()}
         results[f"to first {mode} step, s"] = {
-            column: build[column] + spent for column, spent in first.items()
+            column: build[column] + worker.query(mode, 1)[0] for column, worker in workers.items()
         }
         runs = {
             column: functools.partial(worker.query, mode, _STEPS.value)

@@ -50,6 +50,11 @@ class Worker:
         return json.loads(line)
 
 
+def is_out_of_memory(error):
+    """Returns whether an error of PyTorch, JAX or keras_vit says that the memory is too small."""
+    return "out of memory" in str(error).lower()
+
+
 def serve(load):
     """Answers the requests of a `Worker` in its child process, until the `Worker` closes.
 

@@ -13,7 +13,7 @@ def picture(path, title, parts, kind, x, y, group):
     Args:
         path: the file to write; its ending decides the format.
         title: title of the picture.
-        parts: dicts from `study.rows_of`, as `{title of their panels: rows}`.
+        parts: dict from the title of some panels to their rows, a list from `study.rows_of`.
         kind: "bars" draws a bar for each row with a value of y. "lines" draws y against a
             logarithmic x, with one line per value of `group`. A point is the mean over the seeds,
             and its error bar spans all seeds. If a seed has several rows at one x, only the row
@@ -31,12 +31,12 @@ def picture(path, title, parts, kind, x, y, group):
         for name in names
     ]
     panels = [panel for panel in panels if panel[2]]
-    columns = min(len(panels), 2) or 1
-    lines = -(-len(panels) // 2) or 1
-    figure = figure_class()(figsize=(6 * columns, 4.5 * lines), layout="constrained")
+    num_columns = min(len(panels), 2) or 1
+    num_rows = -(-len(panels) // 2) or 1
+    figure = figure_class()(figsize=(6 * num_columns, 4.5 * num_rows), layout="constrained")
     figure.suptitle(title)
     for number, (part, name, shown) in enumerate(panels, start=1):
-        axes = figure.add_subplot(lines, columns, number)
+        axes = figure.add_subplot(num_rows, num_columns, number)
         axes.set_title(part)
         if kind == "bars":
             _draw_bars(axes, shown, name)

@@ -4,12 +4,12 @@
     python experiments/real/fashion_scenes.py --output=short --methods=scratch --steps=100
 
 `extract_dinov2.py` writes the model, and Debian's package dataset-fashion-mnist has the clothes. A
-scene has five items at random places and sizes, which cover each other, on a window of a photograph
-of scikit-learn or matplotlib. The class of a pixel is that of the item whose pixel it shows; dark
-pixels of an item show what is behind it. Training scenes have Fashion-MNIST's training images and
-the left parts of the photographs, test scenes its test images and the right parts. Every method
-gets the same scenes, numbers of steps and batches; "scratch" is a small Vision Transformer with
-random weights. The command adds the missing methods to scores.json in the output folder. Other
+scene has five items at random places and sizes, which may cover each other, on a window of a
+photograph of scikit-learn or matplotlib. The class of a pixel is that of the item whose pixel it
+shows; dark pixels of an item show what is behind it. Training scenes have Fashion-MNIST's training
+images and the left parts of the photographs, test scenes its test images and the right parts. Every
+method gets the same scenes, numbers of steps and batches; "scratch" is a small Vision Transformer
+with random weights. The command adds the missing methods to scores.json in the output folder. Other
 scenes, steps, batches or weights need another folder.
 """
 
@@ -36,7 +36,7 @@ METHODS = ("linear", "dpt", "scratch")
 RATES = {"linear": 1e-2, "dpt": 1e-3, "scratch": 2e-3}
 
 
-def photographs():
+def load_photographs():
     """Returns three photographs, uint8 `(H, W, 3)`."""
     from matplotlib import cbook
     from PIL import Image
@@ -74,20 +74,20 @@ def scene(photographs, images, labels, split, random):
     return picture, mask
 
 
-def write_scenes(folder, data, numbers, seed=0):
+def write_scenes(folder, data, numbers):
     """Writes a folder that `--config=segment:MODEL,FOLDER` reads, unless it exists."""
     from PIL import Image
 
     if (folder / "classes.txt").exists():
         return
-    pictures = photographs()
+    photographs = load_photographs()
     for split, idx_split in (("train", "train"), ("test", "t10k")):
         images, labels = fashion_data.read(data, idx_split)
-        random = np.random.default_rng([seed, len(images)])
+        random = np.random.default_rng([0, len(images)])
         for kind in ("images", "masks"):
             (folder / split / kind).mkdir(parents=True, exist_ok=True)
         for number in range(numbers[split]):
-            picture, mask = scene(pictures, images, labels, split, random)
+            picture, mask = scene(photographs, images, labels, split, random)
             for kind, pixels in (("images", picture), ("masks", mask)):
                 Image.fromarray(pixels).save(folder / split / kind / f"{number:04}.png")
     (folder / "classes.txt").write_text("\n".join(NAMES) + "\n")
@@ -130,12 +130,10 @@ def main(_):
         folder = (output / "scenes").resolve()
         config = config_of(method, folder, FLAGS.model, FLAGS.steps, FLAGS.batch_size)
         result = training.run(config, training.Workdir(output / method, config.to_dict()))
-        scores[method] = {
+        scores[method] = {"steps": FLAGS.steps} | {
             name: round(value, 4)
-            for name, value in {"steps": FLAGS.steps, **result.metrics}.items()
-            if name.startswith(
-                ("steps", "train/seconds", "test/mean_iou", "test/pixel", "test/iou/")
-            )
+            for name, value in result.metrics.items()
+            if name.startswith(("train/seconds", "test/mean_iou", "test/pixel", "test/iou/"))
         }
         files.write_json(output / "scores.json", scores)
         print(f"{method}: {scores[method]}", flush=True)

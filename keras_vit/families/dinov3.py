@@ -51,21 +51,26 @@ _SAT = {
 _FACTS = Facts(exact_gelu=True, epsilon=1e-5, rotary=ROTARY, preprocessing=_LVD)
 
 
+def _has_rotary(arguments):
+    """Returns whether a model has DINOv3's rotary embedding, with any theta."""
+    return {**(arguments["rotary"] or {}), "theta": 100.0} == ROTARY
+
+
 def write_timm_config(arguments):
     """Returns the `Folder` for timm's `Eva` with rotary embeddings; see `Dialect.write_config`."""
-    rotary = arguments["rotary"] or {}
-    if {**rotary, "theta": 100.0} != ROTARY or arguments["position_embedding"] != "none":
+    if not _has_rotary(arguments) or arguments["position_embedding"] != "none":
         return None
     is_swiglu = arguments["mlp"] == "swiglu"
     has_bias = "q" in arguments["attention_bias"]
     plus = "plus_" if is_swiglu else ""
     ending = "_qkvb" if has_bias else ""
+    # `model_args` sets the sizes. In timm, only the name sets SwiGLU and the biases.
     architecture = f"vit_small_{plus}patch16_dinov3{ending}"
     config = timm.shared_config(arguments, architecture)
     config["model_args"] |= {
         "num_reg_tokens": arguments["num_registers"],
         "use_fc_norm": arguments["pool_norm"],
-        "rope_temperature": rotary["theta"],
+        "rope_temperature": arguments["rotary"]["theta"],
     }
     return Folder(config, omit=("blocks.{i}.mlp.fc1",) if is_swiglu else ())
 
@@ -101,8 +106,9 @@ TIMM = Dialect(
         "pos_embed" not in shapes and {"cls_token", "reg_token"} <= shapes.keys()
     ),
 )
-# The authors' files, converted to safetensors. `bias_mask` only zeroes the key bias, and
-# `rope_embed` contains the rotary frequencies of `ROTARY` up to rounding, so both are ignored.
+# The authors' files, converted to safetensors. Four kinds of arrays are ignored: `bias_mask` only
+# zeroes the key bias, `rope_embed` contains the rotary frequencies of `ROTARY` up to rounding, and
+# `mask_token` and `local_cls_norm` (the norm of small crops) are used only in pre-training.
 ORIGINAL = Dialect(
     "original",
     "storage_tokens",
@@ -135,6 +141,7 @@ def read_config(config):
             raise ValueError(
                 f"`hidden_act` must be silu with `use_gated_mlp`, not {config['hidden_act']!r}"
             )
+        # The SiLU is part of "swiglu". `transformers.read_config` accepts only GELUs.
         config = {**config, "hidden_act": "gelu"}
     rotary = {**ROTARY, "theta": float(theta)} if theta else None
     return replace(transformers.read_config(config), rotary=rotary)
@@ -142,9 +149,8 @@ def read_config(config):
 
 def write_config(arguments):
     """Returns the `Folder` for `DINOv3ViTModel`; see `Dialect.write_config`."""
-    rotary = arguments["rotary"] or {}
     is_swiglu = arguments["mlp"] == "swiglu"
-    if {**rotary, "theta": 100.0} != ROTARY or arguments["include_top"]:
+    if not _has_rotary(arguments) or arguments["include_top"]:
         return None
     config = transformers.shared_config(
         arguments,
@@ -152,7 +158,7 @@ def write_config(arguments):
         "DINOv3ViTModel",
         use_gated_mlp=is_swiglu,
         num_register_tokens=arguments["num_registers"],
-        rope_theta=rotary["theta"],
+        rope_theta=arguments["rotary"]["theta"],
         query_bias="q" in arguments["attention_bias"],
         key_bias="k" in arguments["attention_bias"],
         value_bias="v" in arguments["attention_bias"],

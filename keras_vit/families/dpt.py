@@ -1,5 +1,6 @@
 """Vision Transformers with dense heads: DPT, Depth Anything, and linear segmentation heads."""
 
+import re
 from dataclasses import replace
 
 from keras_vit.checkpoints.dialects import transformers
@@ -76,8 +77,8 @@ def _neck():
     """Yields the pairs of the arrays between the tower and the last layers."""
     yield "neck.fusion_stage.layers.0.residual_layer1.{rest}", IGNORED  # never used
     yield "auxiliary_head.{rest}", IGNORED  # used only in training
+    stage = "neck.reassemble_stage"
     for i in range(4):
-        stage = "neck.reassemble_stage"
         fusion = f"neck.fusion_stage.layers.{i}"
         yield f"{stage}.readout_projects.{i}.0", f"head/reassemble_{i}/readout"
         yield f"{stage}.layers.{i}.projection", f"head/reassemble_{i}/projection"
@@ -112,22 +113,23 @@ _DEPTH_ANYTHING_HEAD = (
 def read_config(config):
     """Returns the facts in a config.json; see `Dialect.read_config`."""
     tower = config.get("backbone_config") or config
+    has_backbone = tower is not config  # otherwise, `config` also describes the ViT
     if config.get("is_hybrid") or tower.get("model_type") not in ("dpt", "dinov2"):
         raise ValueError("the backbone must be a ViT or DINOv2 without a ResNet")
     required = {"reassemble_factors": [4, 2, 1, 0.5], "head_in_index": -1, "neck_ignore_stages": []}
     for name, value in required.items():
         if config.get(name, value) != value:
             raise ValueError(f"`{name}` must be {value}, not {config[name]!r}")
-    if tower is config:  # counted from 0, and never normalized
-        levels = tuple(index + 1 for index in config.get("backbone_out_indices", (2, 5, 8, 11)))
-    else:
+    if has_backbone:
         levels = tuple(tower["out_indices"])
+    else:  # the indices count blocks from 0, and the blocks' outputs are never normalized
+        levels = tuple(index + 1 for index in config.get("backbone_out_indices", (2, 5, 8, 11)))
     is_metric = config.get("depth_estimation_type") == "metric"
     if not is_metric and config.get("max_depth") not in (None, 1):
         raise ValueError("`max_depth` must be 1 unless `depth_estimation_type` is metric")
     arguments = {
         "levels": levels,
-        "level_norm": tower is not config and tower.get("apply_layernorm", True),
+        "level_norm": has_backbone and tower.get("apply_layernorm", True),
         "level_channels": tuple(config["neck_hidden_sizes"]),
         "features": config["fusion_hidden_size"],
         "depth_features": config.get("head_hidden_size", 32),
@@ -145,11 +147,12 @@ def adapt(weights, facts, config):
     """Removes arrays that the outputs do not depend on; see `Dialect.adapt`."""
     if "levels" not in facts.arguments:
         raise ValueError("DPT and Depth Anything require their config.json, next to the weights")
-    unused = [] if facts.arguments["level_norm"] else ["Transformer/encoder_norm/"]
-    last = max(facts.arguments["levels"])
-    unused += [f"Transformer/encoderblock_{i}/" for i in range(last, last + 100)]
+    num_blocks = max(facts.arguments["levels"])
+    has_norm = facts.arguments["level_norm"]
     for name in list(weights):
-        if name.startswith(tuple(unused)):
+        block = re.match(r"Transformer/encoderblock_(\d+)/", name)
+        is_norm = name.startswith("Transformer/encoder_norm/")
+        if (is_norm and not has_norm) or (block and int(block[1]) >= num_blocks):
             del weights[name]
     return facts
 

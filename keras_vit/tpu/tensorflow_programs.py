@@ -8,7 +8,11 @@ import tensorflow as tf
 from keras_vit.layers.compilation import compiling_for
 from keras_vit.tpu import compiler
 from keras_vit.tpu.program import Programs, refused_program
-from keras_vit.training.tensorflow.engine import TensorFlowEngine, make_replica_sums
+from keras_vit.training.tensorflow.engine import (
+    TensorFlowEngine,
+    check_tpu_config,
+    make_replica_sums,
+)
 from keras_vit.training.tensorflow.step import make_replica_step
 
 # Prefix of TensorFlow's error message if it cannot lower a graph.
@@ -20,11 +24,7 @@ class TensorFlowPrograms(Programs):
     all-reduce."""
 
     def _build(self, inputs, total_steps):
-        if self._config.xla:
-            raise ValueError(
-                "`xla` must be False on a TPU, where XLA always compiles the step. Received: "
-                "xla=True"
-            )
+        check_tpu_config(self._config)
         self._engine = TensorFlowEngine(tf.distribute.get_strategy())
         self._engine.build(self._config, self._task, inputs, total_steps)
         return self._engine.model

@@ -36,7 +36,7 @@ def raise_on_stop_signals(doing):
             f"stopped by {name} during {doing}; training is saved; run the same command to resume"
         )
 
-    return _stop_signals(f"stopping {doing}; Ctrl-C again exits at once", stop)
+    return _handling_stop_signals(f"stopping {doing}; Ctrl-C again exits at once", stop)
 
 
 @contextlib.contextmanager
@@ -49,12 +49,12 @@ def catch_stop_signals():
         request.signal = name
 
     promise = "saving after the current steps; Ctrl-C again exits at once without saving"
-    with _stop_signals(promise, note):
+    with _handling_stop_signals(promise, note):
         yield request
 
 
 @contextlib.contextmanager
-def _stop_signals(promise, stop):
+def _handling_stop_signals(promise, stop):
     """Calls `stop(name)` on the first stop signal, as soon as the main thread runs Python code.
 
     A thread prints `promise` at once. A later Ctrl-C raises `KeyboardInterrupt`. If the main thread
@@ -91,6 +91,7 @@ def _announced(caught, promise):
                 continue
             if first:
                 _print(f"{signal.Signals(data[0]).name}: {promise}")
+            # An interactive interpreter, which has `sys.ps1`, goes on after a Ctrl-C.
             elif (
                 data[0] == signal.SIGINT
                 and not hasattr(sys, "ps1")
@@ -114,7 +115,8 @@ def _announced(caught, promise):
 
 
 def _print(line):
-    with contextlib.suppress(OSError):  # `os.write` is unbuffered: the main thread may be printing
+    # `print` could wait for the main thread, which locks the stream while it writes.
+    with contextlib.suppress(OSError):
         os.write(2, f"\n{line}\n".encode())
 
 

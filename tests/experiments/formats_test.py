@@ -1,10 +1,11 @@
-"""Tests of `experiments/benchmarks/formats.py` on a tiny model."""
+"""Tests of `experiments/benchmarks/formats.py` on a tiny model, and of the workers' errors."""
 
 import csv
 
 import formats_worker
 import numpy as np
 import pytest
+from workers import is_out_of_memory
 
 from ..shared import ROOT
 
@@ -57,3 +58,15 @@ def test_rejects_unknown_names(flag, scripts):
     done = scripts.run(SCRIPT, flag, cwd=ROOT)
     assert done.returncode != 0
     assert f"Received: {flag.split(',')[-1].split('=')[-1]}" in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    "message, expected",
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB.", True),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.", True),
+        ("CUDA error: an illegal memory access was encountered", False),
+    ],
+)
+def test_only_too_little_memory_ends_the_search(message, expected):
+    assert is_out_of_memory(RuntimeError(message)) == expected

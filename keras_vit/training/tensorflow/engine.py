@@ -32,8 +32,8 @@ class TensorFlowEngine(Engine):
     def __init__(self, strategy):
         self.strategy = strategy
         self.num_devices = strategy.num_replicas_in_sync
-        several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-        self.num_hosts, self.host_index, _ = workers() if several else (1, 0, "")
+        is_multi_worker = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        self.num_hosts, self.host_index, _ = workers() if is_multi_worker else (1, 0, "")
 
     @property
     def description(self):
@@ -43,11 +43,8 @@ class TensorFlowEngine(Engine):
         return name
 
     def _building(self):
-        if self._config.xla and platform_of(self.strategy) == "tpu":
-            raise ValueError(
-                "`xla` must be False on a TPU, where XLA always compiles the step. Received: "
-                "xla=True"
-            )
+        if platform_of(self.strategy) == "tpu":
+            check_tpu_config(self._config)
         if self._config.shard:
             raise ValueError(
                 "`shard` requires the JAX backend (KERAS_BACKEND=jax); on TensorFlow it must be "
@@ -63,7 +60,7 @@ class TensorFlowEngine(Engine):
         self._swap_ema = make_swap_ema(self.strategy, self.state)
 
     def _check_synchronized_layers(self):
-        """Refuses layers that exchange moments between replicas inside of a nested graph."""
+        """Refuses layers that exchange moments between replicas inside a nested graph."""
         config = self._config
         if self.num_devices == 1 or (config.accumulate_steps == 1 and not config.xla):
             return
@@ -161,7 +158,17 @@ class TensorFlowEngine(Engine):
         except tf.errors.OpError as error:
             reason = terminal.first_line(error)
             raise ValueError(f"Another host has exited; see its log. Received: {reason}") from error
-        return [tuple(map(int, row)) for row in rows * self.num_hosts / self.num_devices]
+        # Each replica of a host adds the host's row once.
+        replicas_per_host = self.num_devices // self.num_hosts
+        return [tuple(map(int, row)) for row in rows / replicas_per_host]
+
+
+def check_tpu_config(config):
+    """Raises a `ValueError` if the config of a run cannot be used on a TPU."""
+    if config.xla:
+        raise ValueError(
+            "`xla` must be False on a TPU, where XLA always compiles the step. Received: xla=True"
+        )
 
 
 def make_replica_sums(strategy, model, compute):
