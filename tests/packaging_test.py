@@ -11,6 +11,7 @@ import zipfile
 import pytest
 
 import keras_vit
+from keras_vit.commands import info
 
 from .shared import ROOT
 
@@ -36,6 +37,13 @@ def test_info_prints_versions_backend_and_devices():
     assert re.search(r"^backend: (tensorflow|jax) \(devices: .*\bcpu:0", report, re.MULTILINE)
     for name in ("keras", "ml-collections"):
         assert f"{name} {importlib.metadata.version(name)}" in report
+
+
+def test_info_reports_damaged_packages(tmp_path, monkeypatch, capsys):
+    (tmp_path / "keras-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    info.main()
+    assert "installed: keras (damaged), " in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

@@ -17,29 +17,29 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent.parent
 # The modules in the order of the reference. "" is `keras_vit` itself.
 MODULES = (
-    *(
-        "families",
-        "",
-        "models",
-        "text",
-        "layers",
-        "checkpoints",
-        "preprocessing",
-        "naflex",
-        "data",
-        "recipes",
-        "tasks",
-    ),
-    *(
-        "losses",
-        "optimizers",
-        "training",
-        "training.plots",
-        "evaluation",
-        "evaluation.plots",
-        "inspection",
-    ),
-    *("inspection.plots", "inspection.report", "export", "cost", "tpu"),
+    "families",
+    "",
+    "models",
+    "text",
+    "layers",
+    "checkpoints",
+    "preprocessing",
+    "naflex",
+    "data",
+    "recipes",
+    "tasks",
+    "losses",
+    "optimizers",
+    "training",
+    "training.plots",
+    "evaluation",
+    "evaluation.plots",
+    "inspection",
+    "inspection.plots",
+    "inspection.report",
+    "export",
+    "cost",
+    "tpu",
 )
 
 
@@ -80,8 +80,7 @@ def _project():
     links to pages."""
 
     def read(name):
-        text = (ROOT / name).read_text()
-        text = re.sub(r"\]\(docs/([^)]*?)(?:\.ipynb)?\)", lambda m: f"]({_page(m[0], m[1])})", text)
+        text = (ROOT / name).read_text().replace("](docs/", "](")
         for file, page in {
             "CONTRIBUTING.md": "contributing.md",
             "CHANGELOG.md": "changelog.md",
@@ -99,10 +98,6 @@ def _project():
         "changelog.md": read("CHANGELOG.md"),
         "license.md": f"# License\n\n{license_text}\n\n## To cite\n\n{citation}\n",
     }
-
-
-def _page(link, path):
-    return f"{path}.md" if ".ipynb" in link else path
 
 
 def _notebooks():
@@ -150,7 +145,7 @@ def _section(package, name, homes):
             )
             homes[found.path] = f"{folder}/{page}.md"
         link = posixpath.relpath(homes[found.path], folder)
-        rows.append(f"| [`{public}`]({link}) | {_first_sentence(found)} |")
+        rows.append(f"| [`{public}`]({link}) | {_first_paragraph(found)} |")
     text = [
         f"# {module.path}",
         module.docstring.value,
@@ -174,7 +169,7 @@ def _entry(found, public):
     return f"::: {found.path}\n    options: {options}"
 
 
-def _first_sentence(found):
+def _first_paragraph(found):
     if found.docstring is None:
         raise ValueError(f"Every public name must have a docstring. Received: {found.path}")
     return (

@@ -30,8 +30,9 @@ def load(
 ) -> LoadReport:
     """Loads a checkpoint into a model and returns a report on every array.
 
-    Position embeddings are resampled to the model's grid. An invalid file leaves the model
-    unchanged.
+    Position embeddings are resampled to the model's grid. The model's `preprocessing` becomes that
+    of the weights, if it is known, but keeps the bit depth. With `head="keep"`, the logits get the
+    activation that the file states. An invalid file leaves the model unchanged.
 
     Args:
         model: a built model of keras_vit.
@@ -53,8 +54,8 @@ def load(
             sum of the kernel over its S channels, divided by C. A gray image then produces the same
             outputs with C equal channels as with S equal channels. In a ResNet, the outputs of each
             filter differ by a factor, because ResNets standardize kernels. "tile" sets channel c to
-            the kernel's channel `c % S`, multiplied by S / C. The mean and std are averaged over
-            channels.
+            the kernel's channel `c % S`, multiplied by S / C. The mean and std of the weights'
+            preprocessing are averaged over channels.
         resize_patches: whether to accept a file with a different patch size and resize its kernel
             as FlexiViT does. Models with FlexiViT's `position_resampling`, "bilinear_antialias",
             always accept such files.

@@ -52,17 +52,22 @@ def main():
         devices = ", ".join(map(str, keras.distribution.list_devices())) or "none"
     except Exception as error:  # the command must not fail
         devices = f"{type(error).__name__}: {error}"
-    installed = {
-        found.name.lower().replace("_", "-"): found.version
-        for found in importlib.metadata.distributions()
-    }
+    versions = {name: _find_version(name) for name in PACKAGES}
     print(
         f"keras_vit {keras_vit.__version__}, Python {platform.python_version()}, "
         f"{platform.platform()}"
     )
     print(f"backend: {keras.backend.backend()} (devices: {devices}), {os.cpu_count()} processors")
-    versions = [f"{name} {installed[name]}" for name in PACKAGES if name in installed]
-    print(f"installed: {', '.join(versions)}")
-    print("not installed: " + ", ".join(name for name in PACKAGES if name not in installed))
+    installed = [f"{name} {version}" for name, version in versions.items() if version]
+    print(f"installed: {', '.join(installed)}")
+    print("not installed: " + ", ".join(name for name in PACKAGES if not versions[name]))
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     print("environment: " + (", ".join(variables) or "none of the relevant variables is set"))
+
+
+def _find_version(name):
+    """Returns the version of a package, or None if it is not installed."""
+    try:
+        return importlib.metadata.version(name) or "(damaged)"
+    except importlib.metadata.PackageNotFoundError:
+        return None

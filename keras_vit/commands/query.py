@@ -33,7 +33,10 @@ def define_flags():
         "signature", "serving_default", ["serving_default", "tensor"], "Signature to call."
     )
     flags.DEFINE_integer(
-        "top", 3, "Number of classes to print per image, best first.", lower_bound=1
+        "top",
+        3,
+        "Number of classes to print per image, best first; at most --top of the export.",
+        lower_bound=1,
     )
     flags.DEFINE_float("timeout", 60, "Seconds to wait for the response.", lower_bound=0.001)
 
@@ -135,10 +138,10 @@ def predict_grpc(address, inputs):
         try:
             response = call(request, timeout=FLAGS.timeout)
         except grpc.RpcError as error:
-            raise ValueError(
-                f"The server rejected the request: {error.details()} Received: {error.code()} from "
-                f"{address}"
-            ) from error
+            problem = f"The server rejected the request: {error.details()}"
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                problem = f"The model server did not return predictions ({error.details()})."
+            raise ValueError(f"{problem} Received: {error.code()} from {address}") from error
     outputs = {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
     if "top_classes" in outputs:
         outputs["top_classes"] = np.char.decode(outputs["top_classes"].astype("S"), "utf-8")

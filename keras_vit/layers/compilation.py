@@ -9,16 +9,16 @@ _THREAD = threading.local()
 
 
 @contextlib.contextmanager
-def compiling_for(platform, fuse=None):
+def compiling_for(platform_name, fuse=None):
     """Tells the layers of this thread how they are compiled; None keeps what an outer scope says.
 
     Args:
-        platform: the platform, such as "tpu".
+        platform_name: the platform, such as "tpu".
         fuse: function that compiles an elementwise function so that it reads and writes memory
-            once. Without it, functions stay as they are.
+            once. Without one in any scope, functions stay as they are.
     """
     before = dict(_THREAD.__dict__)
-    _THREAD.platform = platform or before.get("platform")
+    _THREAD.platform = platform_name or before.get("platform")
     _THREAD.fuse = fuse or before.get("fuse")
     try:
         yield

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
 IGNORED = 255
-_SMALLEST_DEPTH = 1e-3  # depths below it count as equal in the loss
+# Smaller depths count as this depth in the loss, and smaller predictions also in `delta1`.
+_SMALLEST_DEPTH = 1e-3
 
 
 class DensePrediction(Classification):
@@ -99,9 +100,9 @@ class Segmentation(DensePrediction):
 
     The loss of an image is the mean cross-entropy of its pixels, in nats, without ignored pixels.
     In training, `pixel_accuracy` is averaged over images. An evaluation counts the pixels of the
-    whole set, and divides once: `pixel_accuracy`, `mean_iou`, the mean over classes of the
-    intersection over union, without classes that neither occur nor are predicted, and
-    `iou/<class>`. Images have the size of batches; the evaluators `segmentation` and
+    whole set, and divides once. Its metrics are `pixel_accuracy`; `iou/<class>`, the intersection
+    over union of a class; and `mean_iou`. `mean_iou` is the mean over the classes that occur or are
+    predicted. Images have the size of batches; the evaluators `segmentation` and
     `segmentation_windows` count pixels at the size of each image.
     """
 
@@ -139,22 +140,24 @@ class Segmentation(DensePrediction):
     def results(self, means: dict[str, float]) -> dict[str, float]:
         labels = range(len(self.class_names))
         # The means are sums of integers divided by the number of images.
-        counts = (
-            [round(means.pop(f"{name}/{label}") * means["examples"]) for label in labels]
+        counts = {
+            name: [round(means[f"{name}/{label}"] * means["examples"]) for label in labels]
             for name in ("both", "predicted", "true")
-        )
-        scores, ious = segmentation_scores(*counts)
+        }
+        scores, ious = segmentation_scores(**counts)
         per_class = {f"iou/{name}": float(iou) for name, iou in zip(self.class_names, ious)}
-        return {"loss": means.pop("loss"), **scores, **per_class, **means}
+        others = {name: mean for name, mean in means.items() if name.split("/")[0] not in counts}
+        return {"loss": means["loss"], **scores, **per_class, **others}
 
 
 class Depth(DensePrediction):
     """Depth estimation with the head "dpt": a distance for each pixel.
 
-    The loss of an image is Eigen's scale-invariant loss, `mean(d ** 2) - mean(d) ** 2 / 2` for the
-    differences d of the logarithms of depths, over pixels with a known depth. The metrics are
-    `abs_rel_error`, the mean of |d - t| / t; `rms_error`; and `delta1`, the share of pixels with
-    max(d / t, t / d) < 1.25. Each is computed for each image, then averaged over images.
+    The loss of an image is Eigen's scale-invariant loss, `mean(e ** 2) - mean(e) ** 2 / 2` for
+    `e = log(d) - log(t)`, where d is the predicted and t the true depth of a pixel. Only pixels
+    with a known depth count. The metrics are `abs_rel_error`, the mean of |d - t| / t; `rms_error`;
+    and `delta1`, the share of pixels with max(d / t, t / d) < 1.25. Each is computed for each
+    image, then averaged over images.
 
     Reference: Eigen et al., "Depth Map Prediction from a Single Image" (2014).
     """

@@ -53,7 +53,11 @@ class Task(abc.ABC):
         return {}
 
     def with_config(self, config: ConfigDict) -> "Task":
-        """Returns a copy with another config; a constructor may take other arguments."""
+        """Returns a copy with another config.
+
+        The constructor is not called, because that of a subclass may have other parameters.
+        Attributes that it computed from the old config stay.
+        """
         task = copy.copy(self)
         task.config = config
         return task
@@ -108,14 +112,9 @@ class Task(abc.ABC):
         set_logits_activation(model, self.config.loss)
         return model
 
-    def input_shape(self, inputs: "InputPipeline") -> tuple[int, int, int]:
-        """Returns the model's image shape: `config.model.input_shape` if it is set, otherwise the
-        shape of the data."""
-        return tuple(self.config.model.get("input_shape") or inputs.image_shape)
-
     def _model_arguments(self, inputs, omit, of_weights=()):
-        """Returns the arguments of the architecture that the fields of `config.model` without
-        `omit`, the weights, `config.remat` and the data determine."""
+        """Returns the arguments of the model, from `config.model` without the fields in `omit`,
+        from `of_weights`, `config.remat` and the data."""
         architecture = self.config.architecture
         fields = {name: value for name, value in self.config.model.items() if name not in omit}
         family = families.find_family(architecture)
@@ -149,7 +148,7 @@ class Task(abc.ABC):
 
     @property
     def evaluation_metrics(self) -> tuple[str, ...]:
-        """The names of the values that `evaluate` returns."""
+        """The names of the metrics in `results` that `best_metric` may name."""
         return ("loss", *self.metrics)
 
     def evaluate(self, model: keras.Model, batch: Batch) -> dict[str, keras.KerasTensor]:

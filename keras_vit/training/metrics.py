@@ -37,9 +37,11 @@ class MetricWriter:
         self._enabled = enabled
         if not enabled:
             return
-        self._steps = workdir.path / "metrics.csv"
-        self._metrics = MetricsTable(self._steps, (*columns, "bad_examples"), counters.step)
-        self._evaluations = workdir.path / "evaluations.csv"
+        self._steps_path = workdir.path / "metrics.csv"
+        self._steps_table = MetricsTable(
+            self._steps_path, (*columns, "bad_examples"), counters.step
+        )
+        self._evaluations_path = workdir.path / "evaluations.csv"
         self._scalars = [Scalars(workdir.tensorboard)]
         if tracker:
             self._scalars.append(Tracker(tracker, workdir, write))
@@ -56,7 +58,7 @@ class MetricWriter:
             return
         metrics = outputs.metrics
         first = step - len(metrics["loss"]) + 1
-        self._metrics.append(first, {**metrics, "bad_examples": bad_counts})
+        self._steps_table.append(first, {**metrics, "bad_examples": bad_counts})
         for name, values in metrics.items():
             self._since_line[name].extend(values)
         self._input_wait += outputs.input_wait
@@ -85,7 +87,7 @@ class MetricWriter:
         numbers."""
         if not self._enabled:
             return
-        write_evaluation(self._evaluations, step, metrics)
+        write_evaluation(self._evaluations_path, step, metrics)
         self._write_scalars(step, {f"test/{name}": value for name, value in metrics.items()})
         shown = dict(metrics)
         scored = int(shown.pop("examples"))
@@ -97,14 +99,14 @@ class MetricWriter:
             wrap(f"after step {step}: {format_metrics(shown)} on {count} test images{missing}")
         )
         self.flush()
-        tables = read_metrics(self._steps), read_metrics(self._evaluations)
+        tables = read_metrics(self._steps_path), read_metrics(self._evaluations_path)
         if line := curve.reading(*tables, self._total_steps):
             self._write(wrap(f"  {line}"))
 
     def flush(self):
         """Writes all pending rows. Call this before saving a checkpoint, so that no row is lost."""
         if self._enabled:
-            self._metrics.flush()
+            self._steps_table.flush()
 
     def close(self):
         if self._enabled:

@@ -103,7 +103,7 @@ def test_errors_are_one_line(flags, names, message, query, rest_port, tmp_path):
 def test_grpc_without_server_is_an_error(query, files):
     pytest.importorskip("grpc", reason="grpcio is not installed")
     done = query("--protocol=grpc", "--port=1", *files)
-    assert_error(done, "The server rejected the request")
+    assert_error(done, "The model server did not return predictions")
 
 
 def test_rejects_response_of_other_http_server(query, files):

@@ -93,7 +93,10 @@ def test_scores_of_an_evaluation_match_the_reference(predicted):
         batch = logits[part], labels[part].astype("uint8"), None
         values = task.evaluate(return_images, batch).items()
         sums.append(({name: ops.sum(value) for name, value in values}, len(part)))
-    results = task.results(weighted_means(sums, len(labels)))
+    means = weighted_means(sums, len(labels))
+    before = dict(means)
+    results = task.results(means)
+    assert means == before and not any(name.startswith("both/") for name in results)
     assert {name: results[name] for name in scores} == scores
     np.testing.assert_array_equal([results[f"iou/{name}"] for name in task.class_names], ious)
 

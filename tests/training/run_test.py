@@ -1,5 +1,6 @@
 """Tests of `training.run`: short runs and error messages."""
 
+import functools
 import json
 import os
 import random
@@ -24,12 +25,16 @@ SHORT = {"total_steps": 2, "eval_every_steps": 0, "schedule": {"base": 1e-2}}
 
 
 def _start(workdir, **changes):
-    """Returns the result of a run, or the message of its error, and the lines of its log."""
+    """Returns the result of a run and the lines of its log."""
     lines = []
-    try:
-        return small_run.start("alone", workdir, write=lines.append, **changes), lines
-    except ValueError as error:
-        return str(error), lines
+    return small_run.start("alone", workdir, write=lines.append, **changes), lines
+
+
+def _error_of(workdir, write=print, **changes):
+    """Returns the message of the error with which a run fails."""
+    with pytest.raises(ValueError) as caught:
+        small_run.start("alone", workdir, write, **changes)
+    return str(caught.value)
 
 
 def _read_counters(workdir, step):
@@ -108,14 +113,13 @@ def test_final_evaluation_can_be_best(short_run):
 
 def test_nonfinite_loss_error_names_step_and_checkpoint(tmp_path):
     schedule = {"decay": "constant", "base": 1e30}
-    error, _ = _start(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
+    error = _error_of(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
     assert "not finite at step 2: a forward pass without dropout is finite" in error
     assert f"the last good checkpoint is {tmp_path}/checkpoints/000000001." in error
     assert "--config.schedule.base" in error and "Received: loss=" in error
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["000000001"]
 
 
-@pytest.mark.full
 def test_profile_is_written(tmp_path):
     _, lines = _start(tmp_path, total_steps=3, steps_per_call=1, profile=True)
     assert list((tmp_path / "tensorboard" / "plugins" / "profile").iterdir())
@@ -130,7 +134,7 @@ def test_out_of_memory_error_suggests_three_settings(monkeypatch):
         return fail
 
     monkeypatch.setattr(tensorflow_engine, "make_train_steps", steps)
-    error, _ = _start("ram://run_test/full")  # also tests a remote workdir
+    error = _error_of("ram://run_test/full")  # also tests a remote workdir
     assert tf.io.gfile.exists("ram://run_test/full/metrics.csv")
     for setting in ("accumulate_steps=8", "remat=True", "precision='mixed_bfloat16'"):
         assert setting in error
@@ -171,7 +175,6 @@ def test_global_policy_and_random_states_are_unchanged(tmp_path):
     assert result.model.get_layer("encoderblock_0").compute_dtype == "float32"
 
 
-@pytest.mark.full
 def test_evaluation_counts_and_lists_unreadable_images(tmp_path):
     changes = _write_images(tmp_path / "images", broken=2, max_bad_share=1.0)
     result, lines = _start(tmp_path / "run", **changes)
@@ -193,7 +196,8 @@ def test_unusable_test_set_is_an_error_before_the_first_step(
     broken, max_bad_share, message, tmp_path
 ):
     changes = _write_images(tmp_path / "images", broken, max_bad_share)
-    error, lines = _start(tmp_path / "run", **changes)
+    lines = []
+    error = _error_of(tmp_path / "run", lines.append, **changes)
     assert message in error and not lines
     assert not (tmp_path / "run").exists()
 
@@ -238,7 +242,6 @@ def test_metrics_of_a_failed_evaluator_are_nan(evaluate, reason, tmp_path):
     assert any("toy failed" in line and line.endswith(reason) for line in lines)
 
 
-@pytest.mark.full
 def test_resnet_trains(tmp_path):
     changes = {"architecture": "BiTResNet", "model": {"depth": 8}, "batch_size": 16}
     result, lines = _start(tmp_path, **SHORT, **changes)
@@ -258,23 +261,24 @@ def test_loss_decides_the_weight_of_images_without_a_class(loss, expected, monke
     assert weights.numpy().tolist() == expected
 
 
-@pytest.mark.full
-def test_resume_with_changed_config(tmp_path):
-    model = {**small_run.MODEL, "dropout": 0.0}
+def test_resume_refuses_other_splits_and_too_few_steps(tmp_path):
     with pytest.raises(small_run.Stopped):
-        small_run.start("alone", tmp_path, small_run.stop_at("step  6/11"), model=model)
-    # One rate becomes 0, and another one positive.
-    model = {**small_run.MODEL, "attention_dropout": 0.0}
-
-    def resume(**changes):
-        small_run.start("alone", tmp_path, change=True, model=model, **changes)
-
+        small_run.start("alone", tmp_path, small_run.stop_at("step  6/11"))
+    resume = functools.partial(small_run.start, "alone", tmp_path, change=True)
     swapped = data.defaults(name="digits", shift=1, train_split="test", test_split="train")
     with pytest.raises(ValueError, match="with 1437 training .*: 360 training"):
         resume(data=swapped)
     with pytest.raises(ValueError, match="`total_steps` must be at least 5"):
         resume(total_steps=4)
-    resume(best_metric="loss")
+
+
+def test_best_checkpoint_follows_a_changed_best_metric(tmp_path):
+    model = {**small_run.MODEL, "dropout": 0.0}
+    with pytest.raises(small_run.Stopped):
+        small_run.start("alone", tmp_path, small_run.stop_at("step  6/11"), model=model)
+    # One rate becomes 0, and another one positive.
+    model = {**small_run.MODEL, "attention_dropout": 0.0}
+    small_run.start("alone", tmp_path, change=True, model=model, best_metric="loss")
     counters = _read_counters(tmp_path, small_run.STEPS)
     evaluations = training.read_metrics(tmp_path / "evaluations.csv")
     best = int(np.argmin(evaluations["loss"]))
@@ -314,7 +318,6 @@ def test_engine_can_train_several_runs(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.full
 def test_layer_statistics_stay_finite_if_steps_are_skipped(tmp_path):
     changes = {"eval_every_steps": 0, "batch_size": 32, "skip_nonfinite": True}
     task = NormalizedPixels(small_run.config_of(**changes))
