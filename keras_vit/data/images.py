@@ -16,7 +16,6 @@ from keras_vit.data import transforms
 
 _JPEG_END = b"\xff\xd9"
 PNG_SIGNATURE = b"\x89PNG"  # its first four bytes
-_GIF_SIGNATURE = b"GIF8"
 # The EXIF orientations whose images must be mirrored horizontally, and for each orientation (from
 # 1; entry 0 is unused) the number of counterclockwise rotations by 90 degrees that follow.
 _MIRRORED = (2, 4, 5, 7)
@@ -115,44 +114,13 @@ def header_size(encoded):
             # The PNG format requires the header (IHDR) to come first, although the decoder accepts
             # it elsewhere.
             (starts_with(encoded, png), lambda: pair(16, tf.int32, little_endian=False)),
-            (starts_with(encoded, _GIF_SIGNATURE), lambda: _first_frame(encoded)[0]),
+            (starts_with(encoded, b"GIF8"), lambda: pair(6, tf.uint16)),
             # The height of a BMP is negative if its rows are stored top-down.
             (starts_with(encoded, b"BM"), lambda: tf.abs(pair(18, tf.int32))),
             (starts_with(encoded, b"RIFF"), webp),
         ],
         default=lambda: tf.zeros([2], tf.int32),
     )
-
-
-def _first_frame(encoded):
-    """Returns the size `(height, width)` of the first frame of a GIF, and the file without later
-    frames."""
-    # Zeros in place of the color tables and the block of data that a truncated file lacks.
-    encoded = tf.strings.join([encoded, bytes(2048)])
-
-    def byte(position):
-        return integers(encoded, position, 1, tf.uint8)[0]
-
-    def table_length(flags):
-        """Returns the number of bytes in a color table."""
-        return tf.where(flags >= 128, 3 * 2 ** (flags % 8 + 1), 0)
-
-    def after_blocks(position):
-        """Returns the position after blocks of data, which begin with their length; the last block
-        is empty."""
-        following = lambda position: [position + 1 + byte(position)]  # noqa: E731
-        (last,) = tf.while_loop(lambda position: byte(position) > 0, following, [position])
-        return last + 1
-
-    # Skip the global color table and the extensions before the frame.
-    (start,) = tf.while_loop(
-        lambda position: byte(position) == 0x21,
-        lambda position: [after_blocks(position + 2)],
-        [13 + table_length(byte(10))],
-    )
-    size = integers(encoded, start + 5, 2, tf.uint16)[::-1] * tf.cast(byte(start) == 0x2C, tf.int32)
-    end = after_blocks(start + 11 + table_length(byte(start + 9)))
-    return size, tf.strings.join([tf.strings.substr(encoded, 0, end), b";"])
 
 
 def integers(encoded, start, count, dtype, little_endian=True):
@@ -263,14 +231,9 @@ def _decode_any(encoded, channels, bit_depth, dct):
 
     def stored(wanted):
         """Decodes to uint8 `(H, W, C)`; `wanted=0` keeps the number of channels in the file."""
-
-        def decode_image(file):
-            return tf.io.decode_image(file, wanted, expand_animations=False)
-
         decoders = [
             (tf.io.is_jpeg(encoded), lambda: _decode_jpeg(encoded, wanted, dct)),
             (starts_with(encoded, b"BM"), lambda: _decode_bmp(encoded, wanted)),
-            (starts_with(encoded, _GIF_SIGNATURE), lambda: decode_image(_first_frame(encoded)[1])),
         ]
         if hasattr(tf.io, "decode_webp"):  # TensorFlow 2.20 lacks it
             # Drop an alpha channel, which TensorFlow's WebP decoder keeps.
@@ -280,7 +243,10 @@ def _decode_any(encoded, channels, bit_depth, dct):
                     lambda: tf.io.decode_webp(encoded)[0, :, :, : wanted or 4],
                 )
             )
-        image = tf.case(decoders, default=lambda: decode_image(encoded))
+        image = tf.case(
+            decoders,
+            default=lambda: tf.io.decode_image(encoded, wanted, expand_animations=False),
+        )
         return tf.ensure_shape(image, (None, None, wanted or None))
 
     def eight_bits():

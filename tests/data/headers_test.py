@@ -19,7 +19,6 @@ def files_of(image):
         "PNG": [encoded(image, "PNG")],
         "JPEG": [encoded(image, "JPEG"), encoded(image, "JPEG", progressive=True)],
         "BMP": [encoded(image, "BMP")],
-        "GIF": [encoded(image, "GIF", "P")],
     }
     if hasattr(tf.io, "decode_webp"):
         files["WEBP"] = [
@@ -100,16 +99,6 @@ def test_png_with_late_header_is_rejected():
     for window in (None, lambda size: tf.constant([0, 0, 1, 1])):
         with pytest.raises(tf.errors.InvalidArgumentError, match="not an image in a known format"):
             images.decode(tf.constant(file), window=window)
-
-
-def test_size_of_a_gif_is_that_of_its_first_frame():
-    """The decoder ignores the size of the screen, and without a cut decodes all frames."""
-    (small,) = SMALL["GIF"]
-    (large,) = LARGE["GIF"]
-    small_screen = large[:6] + struct.pack("<HH", 1, 1) + large[10:]
-    assert size_of(small_screen) == [300, 515]
-    second_frame = large[large.index(b",\0\0\0\0") :]  # its header starts at (0, 0)
-    assert images.decode(tf.constant(small[:-1] + second_frame)).shape == (22, 31, 3)
 
 
 @pytest.mark.skipif(not hasattr(tf.io, "decode_webp"), reason="TensorFlow has no WebP")
