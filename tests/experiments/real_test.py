@@ -41,14 +41,11 @@ def test_files_are_verified_by_sha256(tmp_path, monkeypatch):
     for path in tmp_path.iterdir():
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         monkeypatch.setitem(fashion_data.SHA256, path.name, digest)
-    read = fashion_data.read(tmp_path, "train")
-    assert np.array_equal(read[0], images)
-    assert np.array_equal(read[1], labels)
+    assert all(map(np.array_equal, fashion_data.read(tmp_path, "train"), (images, labels)))
 
 
 @pytest.mark.parametrize(
-    ("script", "flag"),
-    [("fashion_study", "model"), ("extract_dinov2", "wheel")],
+    ("script", "flag"), [("fashion_study", "model"), ("extract_dinov2", "wheel")]
 )
 def test_missing_input_error_names_the_flag(script, flag, scripts, tmp_path):
     done = scripts.run(REAL / f"{script}.py", f"--{flag}=nothing", cwd=tmp_path)
@@ -89,63 +86,45 @@ class _Flags(types.SimpleNamespace):
         return types.SimpleNamespace(value=getattr(self, name))
 
 
-@pytest.fixture
-def set_flags(monkeypatch, tmp_path):
-    """Returns a function that sets the flags of a script that writes to `tmp_path / "out"`."""
-
-    def set_values(*scripts, **values):
-        for script in scripts:
-            monkeypatch.setattr(script, "FLAGS", _Flags(output=str(tmp_path / "out"), **values))
-
-    return set_values
-
-
-def test_study_rejects_a_folder_with_other_settings(set_flags, tmp_path):
-    set_flags(fashion_study, rate=0.0)
-    for _ in range(2):
-        assert fashion_study.open_output("rate") == tmp_path / "out"
-    set_flags(fashion_study, rate=0.1)
-    with pytest.raises(ValueError, match=r"another folder. Received: \{'rate': 0.1\}"):
-        fashion_study.open_output("rate")
-
-
-def test_scenes_of_other_numbers_need_another_folder(set_flags, monkeypatch):
+def test_scenes_of_other_numbers_need_another_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(fashion_scenes, "write_scenes", lambda *_: None)
-    values = {"model": "m", "data": "d", "methods": [], "steps": 10, "batch_size": 2, "test": 5}
-    scripts = (fashion_scenes, fashion_study)
-    set_flags(*scripts, **values, train=20)
+    flags = _Flags(output=tmp_path, model="m", data="d", methods=[], steps=10, batch_size=2, test=5)
+    for script in (fashion_scenes, fashion_study):
+        monkeypatch.setattr(script, "FLAGS", flags)
+    flags.train = 20
     for _ in range(2):
         fashion_scenes.main(None)
-    set_flags(*scripts, **values, train=30)
+    flags.train = 30
     with pytest.raises(ValueError, match="another folder. Received: .*'train': 30"):
         fashion_scenes.main(None)
+
+
+def check_training(config, folder):
+    """Trains on a few images of each class."""
+    for split in ("train", "t10k"):
+        fashion_study.write_idx(folder, split, *draw(10))
+    assert 0 <= fashion_study.trained_accuracy(config, folder, folder / "run", 0) <= 1
 
 
 @pytest.mark.parametrize("method", fashion_study.SCRATCH)
 def test_model_trains_on_subset(method, tmp_path, monkeypatch):
     monkeypatch.setitem(fashion_study.STEPS, 10, (8, 1))
-    for split in ("train", "t10k"):
-        fashion_study.write_idx(tmp_path, split, *draw(10))
-    config = fashion_study.config_of(method, 10)
-    assert 0 <= fashion_study.trained_accuracy(config, tmp_path, tmp_path / "run", 0) <= 1
+    check_training(fashion_study.config_of(method, 10), tmp_path)
 
 
 def test_pretrained_model_is_fine_tuned(tmp_path, monkeypatch):
-    sizes = {"patch_size": 14, "num_layers": 2, "hidden_size": 8, "mlp_dim": 16, "num_heads": 2}
+    sizes = {**SIZES, "patch_size": 14}
     weights = str(tmp_path / "weights.npz")
     keras_vit.checkpoints.save(
         keras_vit.VisionTransformer(**sizes, input_shape=(28, 28, 3), classes=3), weights
     )
-    monkeypatch.setattr(
-        fashion_study, "DINOV2", {"architecture": "VisionTransformer", "model": sizes}
-    )
+    tiny = {"architecture": "VisionTransformer", "model": sizes}
+    monkeypatch.setattr(fashion_study, "DINOV2", tiny)
     monkeypatch.setitem(fashion_study.FINE_TUNING_STEPS, 10, (8, 5))
-    for split in ("train", "t10k"):
-        fashion_study.write_idx(tmp_path, split, *draw(10))
     config = fashion_study.config_of("fine-tuned", 10, weights, 28, 2e-4)
     assert config.schedule.base == 2e-4
     assert config.optimizer.layer_decay == 0.75
-    assert 0 <= fashion_study.trained_accuracy(config, tmp_path, tmp_path / "run", 0) <= 1
+    check_training(config, tmp_path)
 
 
 def test_held_out_images_are_not_drawn(monkeypatch):
@@ -183,11 +162,11 @@ def test_patch_size_study_resumes(scripts, tmp_path):
         done = scripts.run(REAL / "patch_sizes.py", "--scale=tiny", "--output=out", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     assert "training began" not in done.stdout
-    rows = [line.split(",") for line in (tmp_path / "out" / "table.csv").read_text().splitlines()]
-    assert [row[:3] for row in rows[1:]] == [
-        [label, size, tokens]
-        for label in ("one model", "a model for each size")
-        for size, tokens in (("2", "17"), ("4", "5"), ("8", "2"))
+    sizes = ("2,17", "4,5", "8,2")  # of a patch, and the number of tokens
+    models = ("one model", "a model for each size")
+    _, *rows = (tmp_path / "out" / "table.csv").read_text().splitlines()
+    assert [row.rsplit(",", 2)[0] for row in rows] == [
+        f"{model},{size}" for model in models for size in sizes
     ]
     assert (tmp_path / "out" / "picture.png").stat().st_size > 1000
 
@@ -215,28 +194,27 @@ def test_dinov2_weights_match_transformers(tmp_path):
     save_file(arrays, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(extract_dinov2.CONFIG))
     images = agreement.model_inputs(agreement.photographs())
-    tokens = agreement.split(agreement.tokens_of(tmp_path, images, "float32"))
+    class_token, patches = agreement.split(agreement.tokens_of(tmp_path, images, "float32"))
     expected = np.load(agreement.REFERENCE)
-    np.testing.assert_allclose(tokens[0], expected["class_token"], atol=1e-4)
-    patches = tokens[1][:, :: agreement.PATCH_STEP]
+    np.testing.assert_allclose(class_token, expected["class_token"], atol=1e-4)
+    patches = patches[:, :: agreement.PATCH_STEP]
     np.testing.assert_allclose(patches, expected["patches"], atol=2e-4)
 
 
 def test_masks_of_scenes_come_from_the_pixels():
     images = np.full((2, 28, 28), 200, "uint8")
     images[:, :14] = 0  # the dark half shows what is behind the item
-    labels = np.array([3, 4])
-    photograph = np.zeros((200, 400, 3), "uint8")
-    photograph[..., 2] = 90
+    photograph = np.full((200, 400, 3), [0, 0, 90], "uint8")
     photograph[:, 200:, 1] = 7  # the part for tests
+
+    def scene(split):
+        random = np.random.default_rng(1)
+        return fashion_scenes.scene([photograph], images, np.array([3, 4]), split, random)
+
     for split, green in (("train", 0), ("test", 7)):
-        made = [
-            fashion_scenes.scene([photograph], images, labels, split, np.random.default_rng(1))
-            for _ in range(2)
-        ]
-        picture, mask = made[0]
+        picture, mask = scene(split)
         assert {*np.unique(mask)} <= {0, 4, 5}
         assert 0 < (mask > 0).mean() < 0.7
         assert (picture[mask == 0] == [0, green, 90]).all()
         assert (picture[mask > 0] >= fashion_scenes.DARK).all()
-        assert all(map(np.array_equal, *made))
+        assert all(map(np.array_equal, scene(split), (picture, mask)))
