@@ -45,7 +45,6 @@ class _FakePrograms(Programs):
             return Program(False, OUT_OF_MEMORY, True, required_bytes=activations + GIB)
         return Program(
             True,
-            "",
             argument_bytes=GIB,
             temporary_bytes=activations,
             flops=9e12 * images,
@@ -87,9 +86,8 @@ def test_tiny_step_compiles_and_fits(tiny, tpu_compiler):
 
 @tensorflow_only
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", ["v5e:2x2", "v4:2x2x1", "v6e:1x1"])
-def test_tiny_step_compiles_for_other_generations(tiny, tpu_compiler, topology):
-    check = _check(tiny, topology)
+def test_tiny_step_compiles_for_a_v4(tiny, tpu_compiler):
+    check = _check(tiny, "v4:2x2x1")
     assert check.fits
     assert check.flops >= check.model_flops > 0
 
@@ -103,19 +101,6 @@ def test_accumulated_step_counts_all_micro_batches(tiny, tpu_compiler):
         assert check.flops == pytest.approx(one.flops, rel=0.2), accumulate_steps
         # The state is read and written once per step, not once per micro-batch.
         assert 2 * one.state_bytes < check.bytes_accessed < 5 * one.bytes_accessed
-
-
-@tensorflow_only
-@pytest.mark.slow
-def test_oversized_batch_reports_fitting_batch(tiny, tpu_compiler):
-    check = _check(tiny, "v2:2x2", DEVICES * 2**20, precision="float32", optimizer={"name": "sgd"})
-    assert check.compiles
-    assert not check.fits
-    assert check.memory_bytes > check.memory_limit_bytes
-    fitting = check.fitting_batch_per_device
-    assert 2**13 < fitting < 2**20
-    verdict = f"{fitting} images per device fit (batch_size={DEVICES * fitting})"
-    assert verdict in "\n".join(report(check))
 
 
 def test_rejects_bad_input_before_compiling(tiny, monkeypatch):
@@ -142,23 +127,25 @@ def test_warmup_longer_than_training_is_allowed(tiny, without_compiler):
     assert check.total_steps == 20
 
 
-def test_search_finds_the_largest_batch(tiny, without_compiler):
-    check = _check(tiny, "v3:2x2", DEVICES * 24, search=True)
-    assert not check.fits
-    assert check.fitting_batch_per_device == 14
-    lines = "\n".join(report(check))
-    assert "14 images per device fit (batch_size=112)" in lines
-    without_search = _check(tiny, "v3:2x2", DEVICES * 24)
-    assert 0 < without_search.fitting_batch_per_device <= 14
-    assert _check(tiny, "v3:2x2", DEVICES * 7).fitting_batch_per_device == 7
-
-
-def test_search_continues_from_a_batch_that_fits(tiny, without_compiler):
-    check = _check(tiny, "v3:2x2", DEVICES * 7, search=True)
-    assert check.fits
-    assert 7 < check.fitting_batch_per_device <= 14
-    rematerialized = _check(tiny, "v3:2x2", DEVICES * 7, search=True, remat=True)
-    assert check.fitting_batch_per_device < rematerialized.fitting_batch_per_device <= 28
+@pytest.mark.parametrize(
+    ("images", "changes", "fits", "smallest", "largest"),
+    [
+        (24, {"search": True}, False, 14, 14),
+        (24, {}, False, 1, 14),
+        (7, {}, True, 7, 7),
+        # The search continues from a batch that fits.
+        (7, {"search": True}, True, 8, 14),
+        (7, {"search": True, "remat": True}, True, 15, 28),
+    ],
+    ids=str,
+)
+def test_fitting_batch(tiny, without_compiler, images, changes, fits, smallest, largest):
+    check = _check(tiny, "v3:2x2", DEVICES * images, **changes)
+    assert check.fits == fits
+    fitting = check.fitting_batch_per_device
+    assert smallest <= fitting <= largest
+    verdict = f"{fitting} images per device fit (batch_size={DEVICES * fitting})"
+    assert (verdict in report(check)[1]) == (not fits)
 
 
 def test_report_says_that_not_one_image_fits(tiny, without_compiler, monkeypatch):
@@ -194,11 +181,3 @@ def test_frozen_backbone_has_no_backward_pass(tiny, without_compiler):
     speeds = [check.evaluation_images_per_second_estimate for check in checks]
     assert speeds[0] == pytest.approx(speeds[1])
     assert speeds[0] > 0
-
-
-def test_compile_error_reports_no_fitting_batch(tiny, without_compiler, monkeypatch):
-    refused = Program(False, "UNIMPLEMENTED: an operation")
-    monkeypatch.setattr(_FakePrograms, "train", lambda *arguments: refused)
-    check = _check(tiny, "v3:2x2")
-    assert not check.compiles
-    assert check.fitting_batch_per_device == 0

@@ -168,21 +168,15 @@ def test_program_has_no_host_operations(traced):
     assert not [node.name for node in program if "_xla_outside_compilation" in node.attr]
 
 
-def test_replicas_sum_only_gradients_and_metrics(traced):
-    assert _collectives(traced.loop_body) == {
-        "CrossReplicaSum": len(traced.state.model.trainable_variables) + 1
-    }
-    assert not _collectives(traced.outside)
-
-
 @pytest.mark.parametrize(
-    "changes", [{"accumulate_steps": 2}, {"precision": "mixed_float16"}], ids=str
+    "changes", [{}, {"accumulate_steps": 2}, {"precision": "mixed_float16"}], ids=str
 )
-def test_accumulation_and_loss_scale_add_no_collectives(strategy, tiny, changes):
+def test_replicas_sum_only_gradients_and_metrics(strategy, tiny, changes):
     traced = _trace(strategy, tiny, **changes)
     assert _collectives(traced.loop_body) == {
         "CrossReplicaSum": len(traced.state.model.trainable_variables) + 1
     }
+    assert not _collectives(traced.outside)
     assert len([node for node in traced.loop_body if node.op == "TPUReplicateMetadata"]) == 1
 
 

@@ -10,6 +10,8 @@ from keras_vit.tpu.report import report
 from keras_vit.tpu.results import Check
 from keras_vit.tpu.topologies import GIB, get_topology
 
+TOO_LARGE = Program(False, "RESOURCE_EXHAUSTED: memory", out_of_memory=True)
+
 
 def _make_check(train, evaluation=None, **changes):
     fields = {
@@ -69,24 +71,21 @@ def test_report_prints_compile_error():
     assert check.images_per_second_estimate == 0
     error = ["the training step does not compile: UNIMPLEMENTED: an operation", "and why"]
     assert report(check)[1:] == error
-    too_large = Program(False, "RESOURCE_EXHAUSTED: memory", out_of_memory=True)
-    assert "the evaluation step does not compile" in report(_make_check(too_large, refused))[1]
+    assert "the evaluation step does not compile" in report(_make_check(TOO_LARGE, refused))[1]
 
 
 def test_unknown_memory_is_not_that_of_the_other_step():
-    too_large = Program(False, "RESOURCE_EXHAUSTED: memory", out_of_memory=True)
-    check = _make_check(too_large, Program(True, temporary_bytes=GIB))
+    check = _make_check(TOO_LARGE, Program(True, temporary_bytes=GIB))
     assert check.memory_bytes == 0
     assert "does not fit: needs more than 15.5 GiB" in report(check)[1]
-    known = dataclasses.replace(too_large, required_bytes=20 * GIB)
+    known = dataclasses.replace(TOO_LARGE, required_bytes=20 * GIB)
     assert dataclasses.replace(check, train=known).memory_bytes == 20 * GIB
     assert dataclasses.replace(check, train=Program(True)).memory_bytes == GIB
 
 
 def test_report_prints_error_of_evaluation_that_does_not_fit():
-    too_large = Program(False, "RESOURCE_EXHAUSTED: memory", out_of_memory=True)
-    lines = report(_make_check(Program(True, flops=61.5e12), too_large))
-    assert lines[-1] == too_large.error
+    lines = report(_make_check(Program(True, flops=61.5e12), TOO_LARGE))
+    assert lines[-1] == TOO_LARGE.error
     assert lines[2].endswith("evaluation step: does not fit")
     assert not any("evaluation 0" in line for line in lines)
 
