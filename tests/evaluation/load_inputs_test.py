@@ -145,13 +145,23 @@ def test_data_of_a_run_load_without_its_file_of_class_weights():
     assert load_run_inputs(small_vit(classes=10), run).test.num_examples == 360
 
 
-def test_colors_of_the_masks_of_a_run_do_not_apply_to_class_numbers(monkeypatch):
-    def read(index):
-        return {"image": tf.zeros((8, 8, 3), tf.uint8), "mask": tf.zeros((8, 8), tf.int64)}
+def test_colors_of_the_masks_of_a_run_do_not_apply_to_class_numbers(monkeypatch, tmp_path):
+    colors = tmp_path / "colors.txt"
+    colors.write_text("0 0 0 sky\n255 0 0 cat\n")
+    image = np.zeros((8, 8, 3), "uint8")
+    file = png(image)
+    mask = np.eye(8, dtype="int64")
 
-    source = data.Source(read, 2, ("sky", "cat"), target="masks")
-    monkeypatch.setitem(data.SOURCES, "numbered", lambda split: source)
-    model = keras_vit.LinearSegmenter(**SIZES, input_shape=(8, 8, 3), classes=2)
-    run = {"name": "masks", "mask_colors": "colors.txt"}
+    def numbered(split):
+        def read(index):
+            return {"image": tf.constant(file), "mask": tf.constant(mask)}
+
+        return data.Source(read, 2, ("sky", "cat"), target="masks")
+
+    monkeypatch.setitem(data.SOURCES, "numbered", numbered)
+    model = keras_vit.LinearSegmenter(**SIZES, input_shape=image.shape, classes=2)
+    run = {"name": "masks", "mask_colors": str(colors)}
     inputs = evaluation.load_inputs(model, "numbered", splits=("test",), run=run)
-    assert inputs.options["mask_colors"] == ""
+    _, masks, weights = next(iter(inputs.eval_batches()))
+    np.testing.assert_array_equal(masks[0], mask)
+    assert weights[0] == 1
