@@ -54,21 +54,6 @@ class _FakeResolver:
         return ""
 
 
-class _Iterator:
-    """Yields batches of zeros on every replica."""
-
-    def __init__(self, strategy, image_shape, classes):
-        self._strategy = strategy
-        self._shapes = (image_shape, (classes,), ())
-
-    def __next__(self):
-        def part(shape):
-            zeros = tf.zeros((BATCH // REPLICAS, *shape))
-            return self._strategy.experimental_distribute_values_from_function(lambda _: zeros)
-
-        return tuple(part(shape) for shape in self._shapes)
-
-
 @pytest.fixture(scope="module")
 def strategy():
     strategy = tf.distribute.TPUStrategy(_FakeResolver())
@@ -80,39 +65,60 @@ def strategy():
 Traced = collections.namedtuple("Traced", ["state", "loop_body", "outside"])
 
 
-def _trace(strategy, tiny, break_step=None, **changes):
-    """Traces a call of several steps and returns the `State`, the nodes of the loop body and all
-    other nodes."""
-    config = tiny.config(batch_size=BATCH, **changes)
-    task = tiny.task(config)
-    inputs = tiny.inputs(3)
-    with strategy.scope():
-        model = task.build_model(inputs)
-        optimizer = make_optimizer(config, 20)
-        optimizer.build(model.trainable_variables)
-        state = State(model, optimizer, averaged=True, scaled=config.precision == "mixed_float16")
-    if break_step:
-        break_step(state)
-    train_steps = make_train_steps(strategy, state, task, config)
-    iterator = _Iterator(strategy, inputs.image_shape, 3)
-    # Trace the Python function with the fake iterator. AutoGraph converts its loop to a graph loop.
-    call = tf.function(
-        lambda first, steps, stop: train_steps.python_function(iterator, first, steps, stop)
-    )
-    specs = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
-    graph = call.get_concrete_function(*specs).graph.as_graph_def()
-    functions = {
-        function.signature.name: list(function.node_def) for function in graph.library.function
-    }
+@pytest.fixture(scope="module")
+def trace(strategy, tiny):
+    """Returns a function that traces a call of several steps and returns the `State`, the nodes of
+    the loop body and all other nodes."""
+
+    def trace_steps(break_step=None, **changes):
+        config = tiny.config(batch_size=BATCH, **changes)
+        task = tiny.task(config)
+        inputs = tiny.inputs(3)
+        with strategy.scope():
+            model = task.build_model(inputs)
+            optimizer = make_optimizer(config, 20)
+            optimizer.build(model.trainable_variables)
+            scaled = config.precision == "mixed_float16"
+            state = State(model, optimizer, averaged=True, scaled=scaled)
+        if break_step:
+            break_step(state)
+        train_steps = make_train_steps(strategy, state, task, config)
+
+        # Trace the Python function with a fake iterator. AutoGraph converts its loop to a graph
+        # loop.
+        @tf.function(
+            input_signature=[tf.TensorSpec((), t) for t in (tf.int32, tf.int32, "float32")]
+        )
+        def call(first, steps, stop):
+            batches = itertools.repeat(_batch(strategy, inputs.image_shape, 3))
+            return train_steps.python_function(batches, first, steps, stop)
+
+        return Traced(state, *_nodes(call.get_concrete_function().graph.as_graph_def()))
+
+    return trace_steps
+
+
+def _batch(strategy, image_shape, classes):
+    """Returns zeros on every replica."""
+
+    def part(*shape):
+        zeros = tf.zeros((BATCH // REPLICAS, *shape))
+        return strategy.experimental_distribute_values_from_function(lambda _: zeros)
+
+    return part(*image_shape), part(classes), part()
+
+
+def _nodes(graph):
+    """Returns the nodes of the body of the only loop, and all other nodes."""
+    functions = {function.signature.name: function.node_def for function in graph.library.function}
     (loop,) = [node for node in graph.node if node.op in ("While", "StatelessWhile")]
     body = functions.pop(loop.attr["body"].func.name)
-    outside = [*graph.node, *itertools.chain(*functions.values())]
-    return Traced(state, body, outside)
+    return list(body), [*graph.node, *itertools.chain(*functions.values())]
 
 
 @pytest.fixture(scope="module")
-def traced(strategy, tiny):
-    return _trace(strategy, tiny)
+def traced(trace):
+    return trace()
 
 
 def _inside(nodes):
@@ -171,8 +177,8 @@ def test_program_has_no_host_operations(traced):
 @pytest.mark.parametrize(
     "changes", [{}, {"accumulate_steps": 2}, {"precision": "mixed_float16"}], ids=str
 )
-def test_replicas_sum_only_gradients_and_metrics(strategy, tiny, changes):
-    traced = _trace(strategy, tiny, **changes)
+def test_replicas_sum_only_gradients_and_metrics(trace, changes):
+    traced = trace(**changes)
     assert _collectives(traced.loop_body) == {
         "CrossReplicaSum": len(traced.state.model.trainable_variables) + 1
     }
@@ -180,10 +186,10 @@ def test_replicas_sum_only_gradients_and_metrics(strategy, tiny, changes):
     assert len([node for node in traced.loop_body if node.op == "TPUReplicateMetadata"]) == 1
 
 
-def test_detects_variable_broadcast(strategy, tiny):
+def test_detects_variable_broadcast(strategy, trace):
     def break_step(state):
         with strategy.scope():
             first = tf.VariableAggregation.ONLY_FIRST_REPLICA
             state.running = tf.Variable(True, trainable=False, aggregation=first)
 
-    assert _collectives(_trace(strategy, tiny, break_step).loop_body)["AllToAll"] == 1
+    assert _collectives(trace(break_step).loop_body)["AllToAll"] == 1
