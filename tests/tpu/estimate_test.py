@@ -164,8 +164,7 @@ def test_check_copies_a_task_with_other_constructor_arguments(tiny, without_comp
             super().__init__(config)
             self.scale = scale
 
-    config_of_task = tiny.config()
-    config_of_task.model.num_layers = 5
+    config_of_task = tiny.config(model={"num_layers": 5})
     scaled = Scaled(config_of_task, 3.0)
     check = tpu.check(scaled, config, DEVICES, "v3:2x2")
     assert check.model_flops == _check(tiny, "v3:2x2", DEVICES).model_flops
