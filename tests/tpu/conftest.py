@@ -7,7 +7,7 @@ import types
 import pytest
 from ml_collections import ConfigDict
 
-from keras_vit import data, recipes, tasks
+from keras_vit import data, recipes, tasks, tpu
 from keras_vit.tpu.inputs import InputShapes
 
 from ..shared import SIZES
@@ -32,11 +32,19 @@ def tiny_config(model=(), **changes):
     return ConfigDict(recipes.defaults(**{**fields, **changes}))
 
 
+def check_tiny(topology, batch_size=32, search=False, **changes):
+    """Returns the `Check` of a tiny run."""
+    config = tiny_config(**changes)
+    return tpu.check(tasks.get(config), config, batch_size, topology, search=search)
+
+
 @pytest.fixture(scope="session")
 def tiny():
-    """Returns functions that create the config, task and inputs of a tiny run."""
+    """Returns functions that create the config, task and inputs of a tiny run, and check it."""
     inputs = functools.partial(InputShapes, TINY_MODEL["input_shape"])
-    return types.SimpleNamespace(config=tiny_config, task=tasks.get, inputs=inputs)
+    return types.SimpleNamespace(
+        config=tiny_config, task=tasks.get, inputs=inputs, check=check_tiny
+    )
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_vit import VisionTransformer, tpu
+from keras_vit import VisionTransformer
 
 from .conftest import TINY_MODEL
 
@@ -11,13 +11,8 @@ def test_memory_counts_the_teacher(tiny, tpu_compiler, tmp_path):
     teacher = VisionTransformer(**{**TINY_MODEL, "num_layers": 2}, classes=10)
     teacher.save(tmp_path / "teacher.keras")
     changes = {"teacher": str(tmp_path / "teacher.keras"), "distillation": {"labels": False}}
-
-    def check(**changes):
-        config = tiny.config(**changes)
-        return tpu.check(tiny.task(config), config, 32, "v5e:2x2")
-
-    with_teacher = check(task="distillation", best_metric="agreement", **changes)
-    without_teacher = check()
+    with_teacher = tiny.check("v5e:2x2", task="distillation", best_metric="agreement", **changes)
+    without_teacher = tiny.check("v5e:2x2")
     assert with_teacher.fits
     assert not with_teacher.error
     weights = 4 * teacher.count_params()

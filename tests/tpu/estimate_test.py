@@ -62,14 +62,9 @@ def without_compiler(monkeypatch):
     monkeypatch.setattr(_FakePrograms, "policy", None)
 
 
-def _check(tiny, topology, batch_size=32, search=False, **changes):
-    config = tiny.config(**changes)
-    return tpu.check(tiny.task(config), config, batch_size, topology, search=search)
-
-
 @tensorflow_only
 def test_tiny_step_compiles_and_fits(tiny, tpu_compiler):
-    check = _check(tiny, "v3:2x2")
+    check = tiny.check("v3:2x2")
     assert check.compiles
     assert check.fits
     assert not check.error
@@ -87,7 +82,7 @@ def test_tiny_step_compiles_and_fits(tiny, tpu_compiler):
 @tensorflow_only
 @pytest.mark.slow
 def test_tiny_step_compiles_for_a_v4(tiny, tpu_compiler):
-    check = _check(tiny, "v4:2x2x1")
+    check = tiny.check("v4:2x2x1")
     assert check.fits
     assert check.flops >= check.model_flops > 0
 
@@ -95,9 +90,9 @@ def test_tiny_step_compiles_for_a_v4(tiny, tpu_compiler):
 @tensorflow_only
 @pytest.mark.slow
 def test_accumulated_step_counts_all_micro_batches(tiny, tpu_compiler):
-    one = _check(tiny, "v5e:1x1", 64)
+    one = tiny.check("v5e:1x1", 64)
     for accumulate_steps in (2, 32):
-        check = _check(tiny, "v5e:1x1", 64, accumulate_steps=accumulate_steps)
+        check = tiny.check("v5e:1x1", 64, accumulate_steps=accumulate_steps)
         assert check.flops == pytest.approx(one.flops, rel=0.2), accumulate_steps
         # The state is read and written once per step, not once per micro-batch.
         assert 2 * one.state_bytes < check.bytes_accessed < 5 * one.bytes_accessed
@@ -108,9 +103,9 @@ def test_rejects_bad_input_before_compiling(tiny, monkeypatch):
         estimate.compiler, "check_installed", lambda: pytest.fail("compilation started")
     )
     with pytest.raises(ValueError, match="`topology` must be"):
-        _check(tiny, "v9:1x1")
+        tiny.check("v9:1x1")
     with pytest.raises(ValueError, match="must be divisible by 8 replicas"):
-        _check(tiny, "v3:2x2", 12)
+        tiny.check("v3:2x2", 12)
 
 
 def test_check_restores_config_and_dtype_policy(tiny, without_compiler):
@@ -122,7 +117,7 @@ def test_check_restores_config_and_dtype_policy(tiny, without_compiler):
 
 
 def test_warmup_longer_than_training_is_allowed(tiny, without_compiler):
-    check = _check(tiny, "v3:2x2", schedule={"warmup_steps": 500}, total_steps=20)
+    check = tiny.check("v3:2x2", schedule={"warmup_steps": 500}, total_steps=20)
     assert check.fits
     assert check.total_steps == 20
 
@@ -140,7 +135,7 @@ def test_warmup_longer_than_training_is_allowed(tiny, without_compiler):
     ids=str,
 )
 def test_fitting_batch(tiny, without_compiler, images, changes, fits, smallest, largest):
-    check = _check(tiny, "v3:2x2", DEVICES * images, **changes)
+    check = tiny.check("v3:2x2", DEVICES * images, **changes)
     assert check.fits == fits
     fitting = check.fitting_batch_per_device
     assert smallest <= fitting <= largest
@@ -151,7 +146,7 @@ def test_fitting_batch(tiny, without_compiler, images, changes, fits, smallest, 
 def test_report_says_that_not_one_image_fits(tiny, without_compiler, monkeypatch):
     refused = Program(False, OUT_OF_MEMORY, True, required_bytes=100 * GIB)
     monkeypatch.setattr(_FakePrograms, "train", lambda *arguments: refused)
-    check = _check(tiny, "v3:2x2", DEVICES * 4, search=True)
+    check = tiny.check("v3:2x2", DEVICES * 4, search=True)
     assert check.fitting_batch_per_device == 0
     assert report(check)[1].endswith("not even 1 image fits on a device")
 
@@ -167,13 +162,13 @@ def test_check_copies_a_task_with_other_constructor_arguments(tiny, without_comp
     config_of_task = tiny.config(model={"num_layers": 5})
     scaled = Scaled(config_of_task, 3.0)
     check = tpu.check(scaled, config, DEVICES, "v3:2x2")
-    assert check.model_flops == _check(tiny, "v3:2x2", DEVICES).model_flops
+    assert check.model_flops == tiny.check("v3:2x2", DEVICES).model_flops
     assert scaled.config is config_of_task
 
 
 def test_frozen_backbone_has_no_backward_pass(tiny, without_compiler):
-    frozen = _check(tiny, "v3:2x2", freeze="backbone")
-    trained = _check(tiny, "v3:2x2")
+    frozen = tiny.check("v3:2x2", freeze="backbone")
+    trained = tiny.check("v3:2x2")
     assert frozen.model_flops == pytest.approx(trained.model_flops / 3)
     # The evaluation step costs the same.
     checks = [dataclasses.replace(check, evaluation=Program(True)) for check in (frozen, trained)]

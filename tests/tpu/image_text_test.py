@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_vit import data, tpu
+from keras_vit import data
 
 from .conftest import TINY_MODEL
 
@@ -14,13 +14,13 @@ def test_image_text_training_compiles(loss, tiny, tpu_compiler):
     fields = {"name": "captions", "image_size": 8, "classes": 1, "text_length": 6}
     text = {**TOWER, "vocabulary_size": 30}
     bias = -1.0 if loss == "sigmoid" else 0.0
-    config = tiny.config(
+    check = tiny.check(
+        "v5e:2x2",
         model={"classifier": "map", "text": text, "bias": bias},
         task="image_text",
         loss=loss,
         data=data.defaults(**fields),
     )
-    check = tpu.check(tiny.task(config), config, 32, "v5e:2x2")
     assert check.fits
     assert not check.error
     assert check.train.flops > 0
