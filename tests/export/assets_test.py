@@ -3,15 +3,12 @@
 import re
 from pathlib import Path
 
-import pytest
 import tensorflow as tf
 
 from keras_vit import export
 from keras_vit.export import messages
 
 from .conftest import NAMES
-
-STUBS = "tensorflow-serving-api is not installed (pip install --no-deps tensorflow-serving-api)"
 
 
 def test_warm_up_requests_run_every_signature(exported):
@@ -27,15 +24,6 @@ def test_warm_up_requests_run_every_signature(exported):
         assert {tensor.shape[0] for tensor in outputs.values()} == {1}
         names.append(request.model_spec.signature_name)
     assert names == list(export.SIGNATURES)
-
-
-def test_tensorflow_serving_api_parses_warm_up_requests(exported):
-    pytest.importorskip("tensorflow_serving.apis", reason=STUBS)
-    from tensorflow_serving.apis import prediction_log_pb2
-
-    records = tf.data.TFRecordDataset(f"{exported[0]}/assets.extra/tf_serving_warmup_requests")
-    logs = [prediction_log_pb2.PredictionLog.FromString(record.numpy()) for record in records]
-    assert [log.WhichOneof("log_type") for log in logs] == ["predict_log"] * len(export.SIGNATURES)
 
 
 def test_readme_python_blocks_run(exported, monkeypatch, capsys):

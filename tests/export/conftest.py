@@ -26,12 +26,6 @@ needs_onnx = pytest.mark.skipif(
 )
 
 
-formats = pytest.mark.parametrize(
-    ("format_name", "ending"),
-    [("litert", "tflite"), pytest.param("onnx", "onnx", marks=needs_onnx)],
-)
-
-
 def tiny_model(**changes):
     """Returns a tiny model. Its random weights are large enough for the outputs to differ between
     images."""
@@ -63,6 +57,18 @@ def probabilities_of(model, images):
     return keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))
 
 
+def serve(path, images):
+    """Returns the probabilities that the signature `tensor` of an export returns."""
+    return tf.saved_model.load(path).signatures["tensor"](images=images)["probabilities"]
+
+
+@pytest.fixture(params=["tflite", pytest.param("onnx", marks=needs_onnx)])
+def write_file(request, tmp_path):
+    """Returns a function that exports a model to a LiteRT or ONNX file and returns the report."""
+    write = {"tflite": export.litert, "onnx": export.onnx}[request.param]
+    return lambda model: write(model, tmp_path / f"model.{request.param}")
+
+
 @pytest.fixture
 def skip_verification(monkeypatch):
     """Skips the verification of the export, which would run in a child process."""
@@ -83,6 +89,7 @@ def exported(tmp_path_factory):
         signatures=export.SIGNATURES,
         top=3,
         max_batch_size=7,
+        max_megapixels=20,
         recipe={"optimizer": {"name": "adamw"}},
         metrics={"test/accuracy": 0.5},
     )

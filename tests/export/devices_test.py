@@ -27,6 +27,24 @@ def _operations_of(graph):
     return {node.op for node in graph.graph.as_graph_def().node}
 
 
+def _model_of(*layers, dtype="float32"):
+    """Returns a model of tokens with the given layers."""
+    last = keras.layers.Activation("linear")
+    return keras.Sequential([keras.Input((4, 8), dtype=dtype), *layers, last])
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class DoubledNorm(keras.layers.LayerNormalization):
+    def call(self, inputs):
+        return 2 * super().call(inputs)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class SharpAttention(MultiHeadAttention):
+    def softmax(self, scores, mask, dtype):
+        return super().softmax(3 * scores, mask, dtype)
+
+
 @pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), ("bfloat16", 0.05)])
 def test_form_for_cpus_has_the_same_outputs(precision, tolerance):
     model = tiny_model(num_layers=2, qk_norm=True, pre_norm=True, classifier="map")
@@ -71,27 +89,27 @@ def test_tensorflow_fuses_the_form_for_cpus(precision, tmp_path):
 
 def test_form_for_cpus_keeps_a_small_epsilon():
     # The variance of the tokens is near 1e-6, so a larger epsilon would change the outputs.
-    inputs = keras.Input((4, 8))
-    outputs = keras.layers.LayerNormalization(epsilon=1e-6, center=False)(inputs)
-    model = keras.Model(inputs, keras.layers.Activation("linear")(outputs))
+    model = _model_of(keras.layers.LayerNormalization(epsilon=1e-6, center=False))
     tokens = np.random.default_rng(0).normal(1, 1e-3, (2, 4, 8)).astype("float32")
     deviations = tokens - tokens.mean(-1, keepdims=True)
     expected = deviations / np.sqrt(tokens.var(-1, keepdims=True) + 1e-6)
     graph = _graph_of(inference_copy(model, device="cpu"))
+    assert "FusedBatchNormV3" in _operations_of(graph)
     np.testing.assert_allclose(graph(tf.constant(tokens)), expected, atol=1e-3)
 
 
-def test_other_norms_keep_their_form():
-    @keras.saving.register_keras_serializable(package="tests")
-    class Doubled(keras.layers.LayerNormalization):
-        def call(self, inputs):
-            return 2 * super().call(inputs)
-
-    inputs = keras.Input((4, 8))
-    x = keras.layers.LayerNormalization(axis=1)(inputs)
-    model = keras.Model(inputs, Doubled()(x))
-    tokens = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
-    graph = _graph_of(inference_copy(model, device="cpu"))
+@pytest.mark.parametrize(
+    ("norm", "options", "dtype"),
+    [
+        (keras.layers.LayerNormalization, {"axis": 1}, "float32"),
+        (DoubledNorm, {}, "float32"),
+        (keras.layers.LayerNormalization, {}, "int32"),
+    ],
+)
+def test_other_norms_keep_their_form(norm, options, dtype):
+    model = _model_of(norm(**options), dtype=dtype)
+    tokens = np.random.default_rng(0).normal(0, 50, (2, 4, 8)).astype(dtype)
+    graph = _graph_of(inference_copy(model, device="cpu"), dtype)
     assert "FusedBatchNormV3" not in _operations_of(graph)
     np.testing.assert_allclose(graph(tf.constant(tokens)), model(tokens), rtol=1e-5, atol=1e-6)
 
@@ -104,27 +122,12 @@ def test_accelerator_of_the_backend_counts(monkeypatch):
 
 
 def test_attention_with_its_own_softmax_keeps_it():
-    @keras.saving.register_keras_serializable(package="tests")
-    class Sharp(MultiHeadAttention):
-        def softmax(self, scores, mask, dtype):
-            return super().softmax(3 * scores, mask, dtype)
-
-    inputs = keras.Input((4, 8))
-    x = Sharp(num_heads=2, name="own")(inputs)
-    x = MultiHeadAttention(num_heads=2, name="plain")(x)
-    model = keras.Model(inputs, keras.layers.Activation("linear")(x))
+    model = _model_of(
+        SharpAttention(num_heads=2, name="own"), MultiHeadAttention(num_heads=2, name="plain")
+    )
     copy = inference_copy(model, "bfloat16", "cpu")
     assert "softmax" not in vars(copy.get_layer("own"))
     assert "softmax" in vars(copy.get_layer("plain"))
-
-
-def test_norms_of_integers_keep_their_form():
-    inputs = keras.Input((4, 8), dtype="int32")
-    norm = keras.layers.LayerNormalization()
-    model = keras.Model(inputs, keras.layers.Activation("linear")(norm(inputs)))
-    numbers = np.random.default_rng(0).integers(0, 100, (2, 4, 8), "int32")
-    graph = _graph_of(inference_copy(model, device="cpu"), "int32")
-    np.testing.assert_allclose(graph(tf.constant(numbers)), model(numbers), rtol=1e-5, atol=1e-5)
 
 
 def test_device_is_recorded(tmp_path, skip_verification):

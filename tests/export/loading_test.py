@@ -7,21 +7,19 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import export
 
-from ..shared import random_images
+from ..shared import assert_same_weights, random_images
 from .conftest import SHAPE, tiny_model
 
 
 def test_loaded_model_matches_and_trains(exported):
     path, model = exported
     loaded = export.load(path)
-    for loaded_weight, weight in zip(loaded.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(loaded_weight, weight)
+    assert_same_weights(loaded, model)
     assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(model)
     loaded.compile("adamw", "mse")
     images = random_images((3, *SHAPE))
-    before = loaded.evaluate(images, np.zeros((3, 5)), verbose=0)
-    loaded.fit(images, np.zeros((3, 5)), epochs=3, verbose=0)
-    assert loaded.evaluate(images, np.zeros((3, 5)), verbose=0) < before
+    losses = loaded.fit(images, np.zeros((3, 5)), epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
 
 
 def test_loads_from_remote_file_system(tmp_path):

@@ -1,8 +1,6 @@
 """Tests of how SavedModels are exported: arguments, versions and precision."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -12,17 +10,11 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 import keras_vit
-from keras_vit import export
+from keras_vit import export, files
 from keras_vit.models.any_model import set_logits_activation
 
-from ..shared import ROOT, images_for, random_images
-from .conftest import FILES, NAMES, SHAPE, model_inputs, probabilities_of, tiny_model
-
-
-def _serve(path, images):
-    """Returns the probabilities that the signature `tensor` of an export returns."""
-    signature = tf.saved_model.load(path).signatures["tensor"]
-    return signature(images=tf.constant(images))["probabilities"]
+from ..shared import images_for, random_images
+from .conftest import FILES, NAMES, SHAPE, model_inputs, probabilities_of, serve, tiny_model
 
 
 def test_norms_keep_their_epsilon_in_optimized_graphs(skip_verification, tmp_path):
@@ -41,9 +33,8 @@ def test_norms_keep_their_epsilon_in_optimized_graphs(skip_verification, tmp_pat
         if hasattr(layer, "epsilon"):
             layer.epsilon = 1e-3
     assert np.abs(probabilities_of(model, images) - reference).max() > 1e-3
-    tensor = tf.constant(images)
-    np.testing.assert_allclose(signature(images=tensor)["probabilities"], reference, atol=1e-5)
-    np.testing.assert_allclose(frozen(tensor)[0], reference, atol=1e-5)
+    np.testing.assert_allclose(signature(images=images)["probabilities"], reference, atol=1e-5)
+    np.testing.assert_allclose(frozen(tf.constant(images))[0], reference, atol=1e-5)
 
 
 def test_features_are_not_served_as_probabilities(tmp_path):
@@ -101,13 +92,10 @@ class Subclassed(keras.Model):
 
 
 def test_rejects_models_of_unknown_image_size():
-    images = keras.Input((None, None, 3))
-    functional = keras.Model(images, keras.layers.GlobalAveragePooling2D()(images))
-    subclassed = Subclassed()
-    subclassed(np.zeros((1, 8, 8, 3), "float32"))
-    for model in (functional, subclassed):
-        with pytest.raises(ValueError, match="must have a static image size"):
-            export.check(model, signatures=("tensor",))
+    model = Subclassed()
+    model(np.zeros((1, 8, 8, 3), "float32"))
+    with pytest.raises(ValueError, match="must have a static image size"):
+        export.check(model, signatures=("tensor",))
 
 
 def test_image_files_may_have_4_channels(tmp_path, skip_verification):
@@ -116,8 +104,8 @@ def test_image_files_may_have_4_channels(tmp_path, skip_verification):
     signature = loaded.signatures["serving_default"]
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 4), dtype=np.uint8)
     outputs = signature(image_bytes=tf.io.encode_png(pixels)[None])["probabilities"]
-    images = keras_vit.preprocess_input(pixels[None], model)
-    np.testing.assert_allclose(outputs, probabilities_of(model, images), atol=1e-6)
+    expected = probabilities_of(model, keras_vit.preprocess_input(pixels[None], model))
+    np.testing.assert_allclose(outputs, expected, atol=1e-6)
 
 
 def test_five_channel_model_has_only_tensor_signature():
@@ -132,7 +120,7 @@ def test_model_activation_is_not_applied_twice(activation, tmp_path, skip_verifi
     model = tiny_model(classifier_activation=activation)
     path = export.saved_model(model, tmp_path, signatures=("tensor",))
     images = random_images((2, *SHAPE))
-    np.testing.assert_allclose(_serve(path, images), model(images), atol=1e-6)
+    np.testing.assert_allclose(serve(path, images), model(images), atol=1e-6)
 
 
 def test_nested_sigmoid_model_is_exported_with_sigmoid(tmp_path, skip_verification):
@@ -144,7 +132,7 @@ def test_nested_sigmoid_model_is_exported_with_sigmoid(tmp_path, skip_verificati
     path = export.saved_model(model, tmp_path, signatures=("tensor",))
     images = images_for(inner)
     probabilities = keras.ops.sigmoid(model(images))
-    np.testing.assert_allclose(_serve(path, images), probabilities, atol=1e-6)
+    np.testing.assert_allclose(serve(path, images), probabilities, atol=1e-6)
     assert export.load_card(path)["activation"] == "sigmoid"
 
 
@@ -166,7 +154,6 @@ def test_has_model_compares_files_weights_and_names(tmp_path, skip_verification)
     [
         ("mixed_bfloat16", "float32", 0, 1e-6),
         ("float32", "bfloat16", 1e-5, 1e-2),
-        ("mixed_bfloat16", "bfloat16", 1e-5, 1e-2),
     ],
 )
 def test_export_precision_is_independent_of_policy(
@@ -177,7 +164,7 @@ def test_export_precision_is_independent_of_policy(
     keras.config.set_dtype_policy(policy)
     path = export.saved_model(tiny_model(), tmp_path, precision=precision, signatures=("tensor",))
     # Outputs of bfloat16 differ from those of a float32 model by its rounding errors.
-    assert least <= np.abs(_serve(path, images) - expected).max() < most
+    assert least <= np.abs(serve(path, images) - expected).max() < most
 
 
 def test_export_of_mirrored_variables_matches_model(exported, tmp_path, skip_verification):
@@ -186,12 +173,11 @@ def test_export_of_mirrored_variables_matches_model(exported, tmp_path, skip_ver
         path = export.saved_model(model, tmp_path, signatures=("tensor",))
     images = random_images((2, *SHAPE))
     expected = probabilities_of(exported[1], images)
-    np.testing.assert_allclose(_serve(path, images), expected, atol=1e-5)
+    np.testing.assert_allclose(serve(path, images), expected, atol=1e-5)
 
 
-EXPORT_WITH_JAX = """
-import os, sys
-os.environ["KERAS_BACKEND"] = "jax"
+EXPORT = """
+import sys
 from keras_vit import export
 export.saved_model(export.load(sys.argv[1]), sys.argv[2])
 """
@@ -199,9 +185,7 @@ export.saved_model(export.load(sys.argv[1]), sys.argv[2])
 
 def test_export_on_jax_matches_model(exported, tmp_path):
     pytest.importorskip("jax", reason="jax is not installed")
-    command = [sys.executable, "-c", EXPORT_WITH_JAX, exported[0], tmp_path]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    files.run_python(["-c", EXPORT, exported[0], tmp_path], KERAS_BACKEND="jax")
     serve_files = tf.saved_model.load(tmp_path / "1").signatures["serving_default"]
     outputs = serve_files(image_bytes=tf.constant(FILES))["probabilities"]
     expected = probabilities_of(exported[1], model_inputs(FILES))
@@ -209,19 +193,14 @@ def test_export_on_jax_matches_model(exported, tmp_path):
 
 
 def test_card_and_labels_describe_model(exported):
-    path, model = exported
-    card = export.load_card(path)
-    architecture = card["architecture"]
-    assert architecture["parameters"] == model.count_params()
-    assert architecture["image_shape"] == list(SHAPE)
-    assert card["class_names"] == list(NAMES)
+    card = export.load_card(exported[0])
+    labels = Path(exported[0], "assets/labels.txt").read_text(encoding="utf-8")
+    assert card["class_names"] == labels.splitlines() == list(NAMES)
     assert card["preprocessing"]["model"]["resize"] == "stretch"
-    assert card["preprocessing"]["max_megapixels"] == 50
+    assert card["preprocessing"]["max_megapixels"] == 20
     assert card["training"] == {"optimizer": {"name": "adamw"}}
     assert card["metrics"] == {"test/accuracy": 0.5}
     assert card["versions"]["keras"] == keras.version()
     differences = card["self_test"]["largest_differences"]
     assert differences.keys() == set(export.SIGNATURES)
     assert max(differences.values()) < 1e-6 < card["self_test"]["tolerance"]
-    labels = Path(path, "assets/labels.txt").read_text(encoding="utf-8")
-    assert labels.splitlines() == list(NAMES)
