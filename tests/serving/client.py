@@ -23,20 +23,16 @@ class Client:
     def __exit__(self, *_):
         self.connection.close()
 
-    def request(self, method, path, body=None):
-        """Sends a request to `/v1/models/<name><path>` and returns the status and JSON of the
+    def post(self, method, **body):
+        """Sends a request to `/v1/models/<name>:<method>` and returns the status and JSON of the
         response."""
-        if isinstance(body, dict):
-            body = json.dumps(body)
-        self.connection.request(method, f"/v1/models/{self.server.model_name}{path}", body)
+        path = f"/v1/models/{self.server.model_name}:{method}"
+        self.connection.request("POST", path, json.dumps(body))
         response = self.connection.getresponse()
         return response.status, json.loads(response.read())
 
-    def predict(self, **body):
-        return self.request("POST", ":predict", body)
-
     def predict_successfully(self, **body):
         """Sends a request that must succeed, and returns the JSON of the response."""
-        status, response = self.predict(**body)
+        status, response = self.post("predict", **body)
         assert status == 200, response
         return response

@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import warnings
 
 import keras
 import numpy as np
@@ -39,10 +38,7 @@ class ServedModel:
         self.expected = to_numpy(keras.ops.softmax(golden["logits"]))
 
     def probabilities(self, images):
-        with warnings.catch_warnings():
-            # Some tests pass values outside of the expected range.
-            warnings.simplefilter("ignore")
-            return to_numpy(keras.ops.softmax(self.model(images)))
+        return to_numpy(keras.ops.softmax(self.model(images)))
 
     def probabilities_of_files(self, files):
         """Preprocesses image files as in evaluation and returns their probabilities."""

@@ -11,7 +11,7 @@ from keras_vit.export import messages
 
 def predict(loaded, request, context):
     """Runs a signature of a loaded SavedModel."""
-    signature = loaded.signatures[request.model_spec.signature_name or "serving_default"]
+    signature = loaded.signatures[request.model_spec.signature_name]
     try:
         inputs = {
             name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()
