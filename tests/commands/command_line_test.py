@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 import keras_vit_cli
 from keras_vit.commands import command_line
+from keras_vit.training.diagnosis import Diverged
 
 CLOSED_PIPE = """
 from keras_vit.commands import command_line
@@ -48,8 +49,9 @@ def _raise(error):
             "error: the disk is full: No space left on device",
         ),
         (ValueError("bad input"), 2, "error: bad input"),
+        (Diverged("the loss is NaN"), 3, "error: the loss is NaN"),  # `sweep` expects the code
     ],
-    ids=["interrupt", "full disk", "full disk of TensorFlow", "bad input"],
+    ids=["interrupt", "full disk", "full disk of TensorFlow", "bad input", "diverged run"],
 )
 def test_expected_error_prints_one_line(error, code, line, run, capsys):
     with pytest.raises(SystemExit) as ended:

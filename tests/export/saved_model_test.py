@@ -154,6 +154,7 @@ def test_has_model_compares_files_weights_and_names(tmp_path, skip_verification)
     [
         ("mixed_bfloat16", "float32", 0, 1e-6),
         ("float32", "bfloat16", 1e-5, 1e-2),
+        ("mixed_bfloat16", "bfloat16", 1e-5, 1e-2),
     ],
 )
 def test_export_precision_is_independent_of_policy(

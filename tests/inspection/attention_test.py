@@ -116,6 +116,7 @@ def test_maps_average_the_tokens_that_are_read(build_models, rows, prefix):
     expected_rollout = inspection.attention_rollout(scores)[:, rows, prefix:].mean(1)
     expected_mean = scores.mean(2)[:, :, rows, prefix:].mean(2)
     np.testing.assert_allclose(map_of(model, images), expected_rollout, atol=1e-6)
+    np.testing.assert_allclose(map_of(model, images, "mean"), expected_mean[-1], atol=1e-6)
     first = map_of(model, images, "mean", layer=1)
     np.testing.assert_allclose(first, expected_mean[0], atol=1e-6)
     rollout, attention = inspection.token_attention(model, images)
