@@ -62,6 +62,7 @@ def test_every_option_is_documented():
         ({"num_classes": 3}, "Received: num_classes"),
         ({"flip": "maybe"}, "Received: flip='maybe'$"),
         ({"prefetch": 0}, "1 or more. Received: prefetch=0"),
+        ({"mean": (1.0,)}, "3 numbers, one for each channel"),
         ({"train_crop": "inception"}, "image_size=0"),
     ],
 )

@@ -71,6 +71,7 @@ def test_jpeg_decodes_as_in_pillow(mode, trailing):
 def test_gif_decodes_to_its_first_frame():
     file = animation("GIF", comment=b"x" * 700, loop=0)
     np.testing.assert_array_equal(in_graph(images.decode)(file), pillow(file))
+    assert in_graph(images.header_size)(file).numpy().tolist() == [22, 31]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])

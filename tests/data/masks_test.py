@@ -253,6 +253,14 @@ def test_verify_names_each_wrong_file(scenes):
         assert text in reason
 
 
+def test_wrong_class_is_an_error_that_names_the_file(scenes):
+    (scenes / "masks" / "3.png").write_bytes(png(np.full((64, 80), 7, np.uint8)))
+    inputs = load(scenes, train_split="", test_split="")
+    next(iter(inputs.eval_batches()))
+    with pytest.raises(ValueError, match="mask=classes 7 in .*3.png"):
+        inputs.bad_examples("test").update(0)
+
+
 def test_files_without_a_partner_are_refused(scenes):
     (scenes / "masks" / "1.png").unlink()
     with pytest.raises(ValueError, match="1 files without a partner"):

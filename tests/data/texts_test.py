@@ -134,8 +134,10 @@ def test_captions_may_contain_line_breaks(line_break, lists):
 
 def test_first_caption_counts_and_missing_captions_have_weight_0():
     target = texts.Texts(None, data.Options(**FIELDS))
+    spec = {"caption": tf.TensorSpec([None], tf.string)}
+    decode = tf.function(target.decode, input_signature=[spec])  # as in a pipeline
     captions = [["a red bee", "second"], [], [" "]]
-    decoded = [target.decode({"caption": tf.constant(each, tf.string)}) for each in captions]
+    decoded = [decode({"caption": tf.constant(each, tf.string)}) for each in captions]
     ids, weights, _ = zip(*decoded)
     np.testing.assert_array_equal(ids, [[1, 3, 3, 0], [0] * 4, [0] * 4])
     np.testing.assert_array_equal(weights, [1, 0, 0])
