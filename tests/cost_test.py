@@ -144,6 +144,7 @@ class _Table(keras.layers.Layer):
     [
         (lambda x: keras.layers.Attention()([x, x]), "Attention"),
         (lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))), "Matmul"),
+        (lambda x: keras.ops.depthwise_conv(x, np.ones((3, 6, 1))), "DepthwiseConv"),
         (_Table(), "_Table"),
         (keras.layers.LSTM(3), "LSTM"),
     ],

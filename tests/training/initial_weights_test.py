@@ -92,10 +92,12 @@ def test_model_has_preprocessing_of_data(path, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["npz", "keras"])
-def test_run_starts_from_a_file_with_a_new_head(ending, tmp_path):
+def test_run_at_a_larger_size_starts_from_a_file_with_a_new_head(ending, tmp_path):
     path = str(tmp_path / f"source.{ending}")
     source = save_model(path, preprocessing=Preprocessing(mean=(10, 20, 30), std=(40, 50, 60)))
-    model, inputs = build(tmp_path / "run", weights=path)
+    fields = data.defaults(name="digits", image_size=16)
+    larger = {**small_run.MODEL, "input_shape": (16, 16, 3)}
+    model, inputs = build(tmp_path / "run", weights=path, data=fields, model=larger)
     assert inputs.model_preprocessing().mean == pytest.approx((10, 20, 30))
     for name in ("embedding", "encoderblock_0", "encoder_norm"):
         assert_same_weights(model.get_layer(name), source.get_layer(name))

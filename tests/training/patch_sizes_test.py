@@ -92,6 +92,16 @@ def test_wraps_a_custom_task_once():
         task.facts_of_weights = {}  # the custom task would not see it
 
 
+@pytest.mark.one_backend
+def test_frozen_blocks_may_be_trained_later():
+    engine, _ = _engine(_config(freeze="blocks:1", unfreeze_at_step=2))
+    before = _weights(engine)[0]  # the kernel of the patch embedding
+    _rows(engine, [0, 1])  # the second one at another patch size
+    np.testing.assert_array_equal(_weights(engine)[0], before)
+    _rows(engine, [2])
+    assert (_weights(engine)[0] != before).any()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("size", [2, 8])
 def test_loss_matches_model_at_patch_size_of_step(size, tmp_path):

@@ -153,6 +153,7 @@ def test_out_of_memory_error_suggests_three_settings(monkeypatch):
         ({"ema_decay": 1.0}, r"`ema_decay` must be in \[0, 1\)"),
         ({"total_epochs": 1.0}, "One of `total_steps` and `total_epochs`"),
         ({"total_steps": 0}, "One of `total_steps` and `total_epochs`"),
+        ({"total_steps": -1, "total_epochs": 1.0}, "One of `total_steps` and `total_epochs`"),
         ({"schedule": {"warmup_steps": 11}}, "schedule.warmup_steps=11, total_steps=11"),
         ({"evals": ("knn",)}, "needs an evaluator"),
         ({"best_metric": "precision"}, "one of loss, accuracy; .*best_metric='precision'"),
@@ -211,6 +212,11 @@ def test_repaired_test_set_needs_change(tmp_path):
     shutil.copy(image, tmp_path / "images/test/class0/0.png")
     with pytest.raises(ValueError, match="test set has changed.* --change"):
         small_run.start("alone", run, **changes)
+    content = image.read_bytes()
+    image.write_bytes(content + b"more")
+    with pytest.raises(ValueError, match="dataset has changed"):
+        small_run.start("alone", run, change=True, **changes)
+    image.write_bytes(content)
     result = small_run.start("alone", run, change=True, **changes)
     assert result.metrics["test/examples"] == 6
     (entry,) = json.loads((run / "changes.json").read_text())

@@ -76,7 +76,7 @@ def test_sharded_arrays_are_written_in_parts(engines, tmp_path):
 
 def test_rejects_checkpoint_of_other_model(engines, tmp_path):
     keras.utils.clear_session()
-    engine_of({"mlp_dim": 10}).save(str(tmp_path / "state"))
+    engine_of(model={"mlp_dim": 10}).save(str(tmp_path / "state"))
     engine = engines[1, ""]
     before = _numbers(engine)
     with pytest.raises(ValueError, match="must match the model.*mlp_1/kernel"):

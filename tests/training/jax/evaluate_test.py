@@ -25,7 +25,7 @@ def test_every_example_counts_once(examples, parts):
 
 def test_engine_keeps_its_weights_when_keras_donates_those_of_the_model():
     inputs = tiny.input_of()
-    engine = engine_of(inputs)
+    engine = engine_of(inputs=inputs)
     metrics = engine.evaluate()
     engine.gather_model().predict_on_batch(np.zeros((2, *inputs.image_shape), "float32"))
     assert engine.evaluate() == metrics

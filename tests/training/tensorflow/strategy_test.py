@@ -14,8 +14,8 @@ from keras_vit.training.tensorflow.strategy import _tpu_chips
 @pytest.fixture(autouse=True)
 def no_tpu(monkeypatch):
     monkeypatch.setattr(strategy, "_tpu_chips", list)
-    for name in ("TF_CONFIG", "TPU_NAME"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setenv("TPU_NAME", "")  # like no TPU_NAME
 
 
 @pytest.fixture
