@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit import layers
+from keras_vit.layers.rotary import rotary_table, rotate
 
 from ..numpy_reference import transformer_block, weights_of
 from ..shared import randomize_around_unit_norms, to_numpy
@@ -53,6 +54,22 @@ def test_attention_matches_its_scores():
     mixed = np.einsum("bhqn,bnhk->bqhk", scores, attention.value(TOKENS))
     expected = to_numpy(attention.out(mixed))
     np.testing.assert_allclose(to_numpy(attention(TOKENS)), expected, atol=2e-5)
+
+
+@pytest.mark.one_backend
+def test_queries_and_keys_are_normalized_before_they_are_rotated():
+    attention = layers.attention.MultiHeadAttention(2, qk_norm=True, rotary=ROTARY)
+    attention.build(TOKENS.shape)
+    randomize_around_unit_norms(attention, 0.4)
+    query, key = (
+        rotate(norm(project(TOKENS)), *rotary_table(8, **ROTARY), "half")
+        for norm, project in (
+            (attention.query_norm, attention.query),
+            (attention.key_norm, attention.key),
+        )
+    )
+    expected = to_numpy(attention.scores(query, key))
+    np.testing.assert_allclose(attention.scores_of(TOKENS), expected, atol=1e-6)
 
 
 def test_config_of_an_earlier_version_means_the_defaults():

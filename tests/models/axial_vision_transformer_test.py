@@ -38,6 +38,7 @@ def test_files_restore_the_model(tmp_path):
     for restored in (
         keras.saving.load_model(tmp_path / "model.keras"),
         keras_vit.AxialVisionTransformer(**MODEL, weights=tmp_path / "model.npz"),
+        keras_vit.from_pretrained(tmp_path / "model.npz"),
     ):
         np.testing.assert_array_equal(restored(images), model(images))
 

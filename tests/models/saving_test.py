@@ -96,6 +96,7 @@ def test_config_round_trip_restores_model_and_policy(kind):
     again = constructor.from_config(config)
     assert json.loads(json.dumps(again.get_config())) == config
     assert again.preprocessing == model.preprocessing
+    assert again.input_preprocessing.logits_activation == "sigmoid"
     for ours, theirs in zip(again.layers, model.layers, strict=True):
         assert (ours.name, ours.trainable) == (theirs.name, theirs.trainable)
         assert ours.compute_dtype == theirs.compute_dtype
