@@ -75,7 +75,7 @@ def test_broken_examples_do_not_change_others(source_of, make_batches):
 
 
 def test_mixup_skips_broken_partners():
-    source = unreadable(range(0, N, 3))
+    source = unreadable([*range(0, N, 3)])
     plain = take(data.train_batches(source, batch_size=6, seed=2), 8)
     mixed = take(data.train_batches(source, batch_size=6, seed=2, mixup_alpha=0.5), 8)
     num_without_partner = 0
