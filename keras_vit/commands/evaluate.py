@@ -19,12 +19,9 @@ from keras_vit import evaluation, files
 from keras_vit.commands import shared_flags
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.source import joined
-from keras_vit.evaluation.collecting import (
-    check_class_names,
-    check_one_label,
-    is_data_of_run,
-    reuse_compiled,
-)
+from keras_vit.evaluation.checks import check_class_names, check_one_label
+from keras_vit.evaluation.collecting import reuse_compiled
+from keras_vit.evaluation.loading import is_data_of_run
 
 FLAGS = flags.FLAGS
 

@@ -24,7 +24,7 @@ from keras_vit.commands.image_files import (
 )
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, printable
-from keras_vit.evaluation.collecting import read_test_examples, sample_indices
+from keras_vit.evaluation.samples import read_test_examples, sample_indices
 from keras_vit.inspection.report import write_report
 
 FLAGS = flags.FLAGS

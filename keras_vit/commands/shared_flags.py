@@ -10,7 +10,7 @@ from keras_vit.arguments import did_you_mean
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.folders import has_no_splits
 from keras_vit.data.sources.text_files import lines_of
-from keras_vit.evaluation.collecting import load_run_inputs, splits_to_read
+from keras_vit.evaluation.loading import load_run_inputs, splits_to_read
 from keras_vit.models import TwoTowers
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.training.stored_models import is_stored, load_any_model

@@ -17,8 +17,9 @@ from absl import flags
 
 from keras_vit import evaluation, export, plots, tasks, terminal, training
 from keras_vit.commands import command_line
-from keras_vit.evaluation.collecting import read_test_examples, reuse_compiled, sample_indices
+from keras_vit.evaluation.collecting import reuse_compiled
 from keras_vit.evaluation.plots import predictions
+from keras_vit.evaluation.samples import read_test_examples, sample_indices
 from keras_vit.export.comparison import saved_model_probabilities
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.plots import to_pictures

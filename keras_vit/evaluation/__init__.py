@@ -37,14 +37,9 @@ from keras_vit.evaluation import (
     objectnet,
     report,
 )
-from keras_vit.evaluation.collecting import (
-    check_class_names,
-    check_classes,
-    check_imagenet,
-    load_inputs,
-    reuse_compiled,
-    splits_to_read,
-)
+from keras_vit.evaluation.checks import check_class_names, check_classes, check_imagenet
+from keras_vit.evaluation.collecting import reuse_compiled
+from keras_vit.evaluation.loading import load_inputs, splits_to_read
 from keras_vit.models.any_model import image_shape_of, model_digest, weights_digest
 from keras_vit.preprocessing import find_preprocessing
 from keras_vit.training import Engine

@@ -7,14 +7,8 @@ from keras import ops
 from sklearn.metrics import average_precision_score
 
 from keras_vit import files
-from keras_vit.evaluation.collecting import (
-    check_classes,
-    check_has_class,
-    check_imagenet,
-    collect,
-    mean_over_examples,
-    outputs_of,
-)
+from keras_vit.evaluation.checks import check_classes, check_has_class, check_imagenet
+from keras_vit.evaluation.collecting import collect, mean_over_examples, outputs_of
 
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 

@@ -4,14 +4,13 @@ import typing
 
 import numpy as np
 
-from keras_vit.evaluation.collecting import (
+from keras_vit.evaluation.checks import (
     check_classes,
     check_one_label,
-    collect,
-    outputs_of,
     refuse_several_labels,
     with_class,
 )
+from keras_vit.evaluation.collecting import collect, outputs_of
 from keras_vit.models.any_model import gives_probabilities, last_activation_of, logits_activation_of
 
 

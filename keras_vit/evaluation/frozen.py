@@ -9,14 +9,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.evaluation.collecting import (
-    check_one_label,
-    collect,
-    outputs_of,
-    refuse_several_labels,
-    reused,
-    with_class,
-)
+from keras_vit.evaluation.checks import check_one_label, refuse_several_labels, with_class
+from keras_vit.evaluation.collecting import collect, outputs_of, reused
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.models.any_model import output_shape_of, weights_digest
 from keras_vit.models.features import FeatureModel

@@ -4,7 +4,8 @@ import numpy as np
 from scipy.special import expit
 
 from keras_vit.evaluation.accuracy import average_precisions
-from keras_vit.evaluation.collecting import check_classes, collect, outputs_of
+from keras_vit.evaluation.checks import check_classes
+from keras_vit.evaluation.collecting import collect, outputs_of
 from keras_vit.models.any_model import (
     gives_probabilities,
     last_activation_of,

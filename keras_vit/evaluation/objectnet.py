@@ -16,7 +16,9 @@ import numpy as np
 from keras_vit import data, files
 from keras_vit.data.examples import decode_pixels
 from keras_vit.data.sources.text_files import lines_of
-from keras_vit.evaluation.collecting import check_imagenet, collect, load_inputs, outputs_of
+from keras_vit.evaluation.checks import check_imagenet
+from keras_vit.evaluation.collecting import collect, outputs_of
+from keras_vit.evaluation.loading import load_inputs
 
 METRICS = ("accuracy", "top5_accuracy", "mapped_accuracy", "mapped_top5_accuracy")
 _BORDER = 2  # pixels to remove on each side, because the images have a thin red border

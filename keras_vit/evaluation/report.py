@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_vit.evaluation import calibration, plots
-from keras_vit.evaluation.collecting import read_test_examples
+from keras_vit.evaluation.samples import read_test_examples
 from keras_vit.plots import Page, to_pictures
 
 

@@ -8,7 +8,7 @@ import pytest
 import keras_vit
 from keras_vit import evaluation
 from keras_vit.commands import evaluate
-from keras_vit.evaluation.collecting import check_class_names
+from keras_vit.evaluation.checks import check_class_names
 from keras_vit.files import as_path
 
 from ..shared import SIZES

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import data, evaluation
-from keras_vit.evaluation.collecting import load_run_inputs
+from keras_vit.evaluation.loading import load_run_inputs
 
 from ..data.helpers import names_of, png
 from ..shared import SIZES

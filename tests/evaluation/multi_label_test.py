@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score, f1_score
 
 import keras_vit
 from keras_vit import data, evaluation
-from keras_vit.evaluation import collecting
+from keras_vit.evaluation import checks, samples
 from keras_vit.models.any_model import set_logits_activation
 
 from ..shared import SIZES
@@ -33,12 +33,12 @@ def _classifier(activation, logits_activation="softmax"):
 
 def test_evaluators_for_one_label_refuse_several():
     with pytest.raises(ValueError, match="requires one label"):
-        collecting.check_one_label(_inputs([[1, 0, 1]]))
+        checks.check_one_label(_inputs([[1, 0, 1]]))
 
 
 def test_sample_indices_are_those_of_images_with_a_class():
     inputs = _inputs([[0, 0, 0]] * 30 + [[0, 1, 0]] * 2)
-    assert collecting.sample_indices(inputs, 4).tolist() == [30, 31]
+    assert samples.sample_indices(inputs, 4).tolist() == [30, 31]
 
 
 @pytest.mark.parametrize("activation", ["linear", "sigmoid"])

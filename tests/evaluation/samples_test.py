@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_vit import data, files
 from keras_vit.evaluation import report
-from keras_vit.evaluation.collecting import read_test_examples, sample_indices
+from keras_vit.evaluation.samples import read_test_examples, sample_indices
 
 from ..data.helpers import by_index, sequential
 from .colors import color_inputs, mean_color_model, unreadable, with_labels
