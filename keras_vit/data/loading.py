@@ -1,5 +1,6 @@
 """Loads a dataset by name. `SOURCES` has all names except TFDS's, which follow "tfds:"."""
 
+import collections
 import dataclasses
 import functools
 import inspect
@@ -12,7 +13,7 @@ from keras_vit.arguments import did_you_mean
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.sources import arrays, captions, file_lists, folders, pairs, tfds, tfrecords
 from keras_vit.data.sources.division import Division
-from keras_vit.data.sources.source import Source, check_disjoint
+from keras_vit.data.sources.source import Source
 from keras_vit.data.sources.text_files import names_in
 from keras_vit.data.targets.classes import check_splits
 from keras_vit.files import is_dir
@@ -119,14 +120,32 @@ def load_pair(name, train_split, test_split, is_checked=True, **fields):
     # Names that were found in the training split also apply to the test split.
     if train.finds_classes and not fields.get("class_names"):
         fields = {**fields, "class_names": train.class_names}
+    if test_split != train_split:
+        fields = {**fields, "num_examples": 0}  # it counts the training examples
     test = load_split(name, test_split, **fields)
     if is_checked and train_split == test_split:
         log.warning(
             "the training and test splits are equal: train_split=test_split=%r", train_split
         )
     elif is_checked:
-        check_disjoint(train, test, f"train_split={train_split!r}, test_split={test_split!r}")
+        _check_disjoint(train, test, f"train_split={train_split!r}, test_split={test_split!r}")
     return train, test
+
+
+def _check_disjoint(train, test, splits):
+    """Raises a `ValueError` if a stored example belongs to both sources; `splits` describes
+    them."""
+    ranges = collections.defaultdict(list)
+    # Names are mostly paths, and two lists can spell the path of a file differently.
+    for name, start, stop in test.stored():
+        ranges[os.path.abspath(name)].append((start, stop))
+    for name, start, stop in train.stored():
+        if any(start < last and first < stop for first, last in ranges[os.path.abspath(name)]):
+            raise ValueError(
+                "The training and test splits must have no common examples, such as 'tune_train' "
+                "and 'tune_val', which divide 'train'; or must be equal, to measure the training "
+                f"accuracy. Received: {splits}, which share examples of {name!r}"
+            )
 
 
 def load_split(name: str, split: str, **fields: Any) -> Source:

@@ -3,42 +3,13 @@
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
-
 from keras_vit.data import inputs, targets
-from keras_vit.data.order import FORMS
+from keras_vit.data.option_checks import AUGREG_FIELDS, check_source, check_values
 from keras_vit.data.randaugment import LEVELS
 from keras_vit.data.sources.source import Source
-from keras_vit.preprocessing import LIBRARIES, Preprocessing
+from keras_vit.preprocessing import Preprocessing
 
 _SMALL = 64  # size in pixels below which training images are shifted instead of cropped
-_CHOICES = {
-    "train_crop": ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none"),
-    "eval_crop": ("auto", "resize", "resize_small_crop", "resize_crop", "none"),
-    "bit_depth": (8, 16),
-    "rounding": ("float", "uint8"),
-    "interpolation": ("", "bilinear", "bicubic"),
-    "augreg": tuple(LEVELS),
-    "flip": ("auto", "on", "off", True, False),
-    "exif": ("auto", "on", "off", True, False),
-    "mixup_form": FORMS,
-    "randaugment_form": ("corrected", "original"),
-    "library": ("", *LIBRARIES),
-}
-_LEAST = {
-    "image_size": 0,
-    "channels": 1,
-    "resize_size": 0,
-    "shift": 0,
-    "randaugment_layers": 0,
-    "randaugment_magnitude": 0,
-    "mixup_alpha": 0,
-    "cutmix_alpha": 0,
-    "shuffle_buffer": 1,
-    "prefetch": 1,
-    "threads": 0,
-}
-
 
 # The fields of the input kinds and the target kinds; see `data.inputs` and `data.targets`.
 _FieldsOfKinds: Any = dataclasses.make_dataclass(
@@ -149,50 +120,9 @@ class Options(_FieldsOfKinds):
             value = getattr(self, field)
             key = value.lower() if isinstance(value, str) else value
             object.__setattr__(self, field, switch.get(key, value))
-        self._check_values()
+        check_values(self)
         for kind in (*inputs.KINDS, *targets.TARGETS.values()):
             kind.check(self)
-        self._check_resize_size()
-        self._check_augreg()
-
-    def _check_values(self):
-        """Raises a `ValueError` if a field has a value that it can never have."""
-        one_per_channel = f"() or {self.channels} numbers, one for each channel"
-        rules = [
-            ("mean", len(self.mean) in (0, self.channels), one_per_channel),
-            ("std", len(self.std) in (0, self.channels), one_per_channel),
-            ("std", min(self.std, default=1) > 0, "above 0"),
-            ("max_megapixels", self.max_megapixels > 0, "above 0"),
-        ]
-        for field, values in _CHOICES.items():
-            choices = ", ".join(map(repr, values))
-            rules.append((field, getattr(self, field) in values, f"one of {choices}"))
-        for field, least in _LEAST.items():
-            rules.append((field, getattr(self, field) >= least, f"{least} or more"))
-        for field, holds, rule in rules:
-            if not holds:
-                raise ValueError(
-                    f"`{field}` must be {rule}. Received: {field}={getattr(self, field)!r}"
-                )
-
-    def _check_resize_size(self):
-        """Raises a `ValueError` if a crop would be larger than the image that it is taken from."""
-        for crop in ("train_crop", "eval_crop"):
-            if getattr(self, crop).endswith("_crop") and self.resize_size < self.image_size:
-                raise ValueError(
-                    f"`resize_size` must be at least `image_size`, {self.image_size}, for this "
-                    "crop, such as 256 for 224 or 448 for 384. Received: "
-                    f"resize_size={self.resize_size}, {crop}={getattr(self, crop)!r}"
-                )
-
-    def _check_augreg(self):
-        """Raises a `ValueError` if `augreg` would replace fields that are set."""
-        if self.augreg != "none" and (self.randaugment_layers or self.mixup_alpha):
-            raise ValueError(
-                "`randaugment_layers` and `mixup_alpha` must be 0 if `augreg` is set, which "
-                f"replaces them. Received: augreg={self.augreg!r}, "
-                f"randaugment_layers={self.randaugment_layers}, mixup_alpha={self.mixup_alpha}"
-            )
 
     @property
     def kind(self) -> inputs.FixedSize:
@@ -214,80 +144,17 @@ class Options(_FieldsOfKinds):
             if getattr(chosen, field) == "auto"
         }
         if chosen.augreg != "none":
-            names = ("randaugment_layers", "randaugment_magnitude", "mixup_alpha")
-            changes |= {"augreg": "none", **dict(zip(names, LEVELS[chosen.augreg]))}
+            changes |= {"augreg": "none", **dict(zip(AUGREG_FIELDS, LEVELS[chosen.augreg]))}
         # Small images are shifted instead of cropped, unless the source specifies a crop.
         if is_small and "train_crop" in changes and "train_crop" not in source.options:
             changes["shift"] = chosen.shift or chosen.image_size // 8
         if changes.get("randaugment_layers", chosen.randaugment_layers):
             changes["rounding"] = "uint8"
         resolved = dataclasses.replace(chosen, **changes)
-        resolved._check_size(source)
-        resolved._check_randaugment(source, chosen.augreg)
-        resolved._check_channels(source)
+        check_source(resolved, source)
         return resolved
 
     # The methods below require resolved options.
-
-    def _check_size(self, source):
-        """Raises a `ValueError` unless these resolved options give images of one size."""
-        stored = _stored_shape(source)
-        crops = (
-            f"image_size={self.image_size}, train_crop={self.train_crop!r}, "
-            f"eval_crop={self.eval_crop!r}"
-        )
-        keeps_size = self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()
-        if not self.kind.shape(self) and not keeps_size:
-            raise ValueError(
-                "`image_size` must be set for images without a fixed size, as with "
-                f"--config.data.image_size=224. Received: {crops}"
-            )
-        has_size = stored.is_compatible_with((self.image_size, self.image_size, None))
-        if self.image_size and "none" in (self.train_crop, self.eval_crop) and not has_size:
-            raise ValueError(
-                f"`image_size` must match the source's size, {stored[0]}x{stored[1]}, if a crop is "
-                f"'none'. Received: {crops}"
-            )
-
-    def _check_randaugment(self, source, augreg):
-        """Raises a `ValueError` if RandAugment is on and cannot be applied to the images."""
-        if not self.randaugment_layers:
-            return
-        if self.channels not in (1, 3):
-            raise ValueError(
-                "`augreg` must be 'none' and `randaugment_layers` 0, because RandAugment needs "
-                f"images with 1 or 3 channels. Received: channels={self.channels}, "
-                f"augreg={augreg!r}, randaugment_layers={self.randaugment_layers}"
-            )
-        side = self.kind.side(self.image_shape(source))
-        farthest = 10 * self.randaugment_magnitude
-        if self.randaugment_form == "original" and farthest >= side:
-            raise ValueError(
-                "`randaugment_form` must be 'corrected', because 'original' moves images by "
-                f"{farthest:g} pixels, which leaves nothing of an image of {side} pixels. "
-                "Received: randaugment_form='original'"
-            )
-
-    def _check_channels(self, source):
-        """Raises a `ValueError` unless the stored images can have these channels and this depth."""
-        spec = source.image_spec
-        stored_channels = _stored_shape(source)[2]
-        is_gray_to_color = (stored_channels, self.channels) == (1, 3)
-        if stored_channels not in (None, self.channels) and not is_gray_to_color:
-            raise ValueError(
-                f"`channels` must be {stored_channels}, as in the source. Received: "
-                f"channels={self.channels}"
-            )
-        if source.is_encoded and spec.shape.rank and self.channels % spec.shape[0]:
-            raise ValueError(
-                f"`channels` must be a multiple of {spec.shape[0]}, the number of files per image. "
-                f"Received: channels={self.channels}"
-            )
-        if self.bit_depth == 16 and not source.is_encoded:
-            raise ValueError(
-                f"`bit_depth` must be 8 for pixel values stored as {spec.dtype.name}; only image "
-                "files can have 16. Received: bit_depth=16"
-            )
 
     def image_shape(self, source: Source) -> tuple[int, ...]:
         """Returns the shape of an image in a batch, such as `(H, W, C)`."""
@@ -341,15 +208,11 @@ def _defaults_for(source, image_size, is_small):
         "eval_crop": "resize",
         "flip": "on",
         "exif": "off",
-        **source.options,
     }
+    if not image_size and source.pixel_shape.is_fully_defined():  # arrays keep their size
+        defaults |= {"train_crop": "none", "eval_crop": "none"}
+    defaults |= source.options
     # A source of images of one size needs no crops, unless the images get another size.
     if image_size and defaults["train_crop"] == defaults["eval_crop"] == "none":
         defaults |= {"train_crop": "resize", "eval_crop": "resize"}
     return defaults
-
-
-def _stored_shape(source):
-    """Returns the shape `(H, W, C)` of the stored images, with None for what is not known."""
-    shape = source.image_spec.shape
-    return shape if shape.rank == 3 else tf.TensorShape([None] * 3)

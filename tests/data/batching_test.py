@@ -207,6 +207,7 @@ def test_unit_range_images_are_scaled_before_rounding():
         ({"seed": -1}, "seed=-1"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ({"augreg": "medium1", "mixup_alpha": 0.1}, "augreg='medium1'"),
+        ({"augreg": "medium1", "randaugment_magnitude": 12.0}, "randaugment_magnitude=12"),
         ({"image_size": 4, "train_crop": "resize_small_crop"}, "resize_size=0"),
         ({"image_size": 4, "train_crop": "none"}, "the source's size, 2x3"),
         (

@@ -113,6 +113,12 @@ def test_list_is_divided_by_a_column_or_a_pattern(groups, photos):
     assert test and not train & test and len(train | test) == 10
 
 
+def test_lists_have_no_other_hashed_splits(photos):
+    (photos / "all.csv").write_text("ant/00.jpg,ant\nbee/00.jpg,bee")
+    with pytest.raises(ValueError, match="one of train, test,.*split='val'"):
+        data.file_list(photos / "all.csv", split="val")
+
+
 def test_a_column_without_a_name_has_no_groups(photos):
     rows = [f"ant/{number:02}.jpg,ant" for number in range(12)]
     tests = []

@@ -107,6 +107,15 @@ def test_number_of_local_records_is_checked(records):
         data.tfrecords(records, ["a", "b"], num_examples=3)
 
 
+def test_expected_number_is_that_of_the_training_records(records, tmp_path):
+    write_records(tmp_path / "test-0", [jpeg(5)], [1])
+    fields = {"path": str(tmp_path), "train_split": "train-*", "test_split": "test-*", "classes": 2}
+    train, test = data.load("tfrecords", num_examples=5, **fields)
+    assert (train.num_examples, test.num_examples) == (5, 1)
+    with pytest.raises(ValueError, match="num_examples=6, 5 records"):
+        data.load("tfrecords", num_examples=6, **fields)
+
+
 def test_classes_and_class_names_must_agree(records):
     with pytest.raises(ValueError, match="classes=3, 2 names"):
         data.load_split("tfrecords", str(records), class_names=("a", "b"), classes=3)

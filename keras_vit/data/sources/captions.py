@@ -109,7 +109,7 @@ def split_of_caption_tfrecords(
         path: folder of the TFRecords; "" if the patterns contain it.
         image_key: name of the image feature; "" for "image/encoded".
         caption_key: name of the feature with the caption, a text.
-        num_examples: expected number of records; 0 if unknown.
+        num_examples: expected number of records, in a config those of `train_split`; 0 if unknown.
     """
     image_key = image_key or "image/encoded"
     features = {key: tf.io.FixedLenFeature([], tf.string) for key in (image_key, caption_key)}

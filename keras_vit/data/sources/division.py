@@ -78,6 +78,10 @@ class Division:
             only_train: whether the images are those of "train", which "tune_train" and "tune_val"
                 divide.
         """
+        if split not in HASHED:
+            raise ValueError(
+                f"`split` must be one of {', '.join(HASHED)}. Received: split={split!r}"
+            )
         # Hash names only, so that a split depends neither on the path of the folder nor, without
         # groups, on the other classes.
         units = groups or [self._unit(name, label) for name, label in zip(names, classes)]

@@ -91,6 +91,12 @@ class Source:
         return self.image_spec.dtype == tf.string
 
     @property
+    def pixel_shape(self) -> tf.TensorShape:
+        """The shape `(H, W, C)` of stored arrays, with None for what is unknown, as for files."""
+        shape = self.image_spec.shape
+        return shape if shape.rank == 3 else tf.TensorShape([None] * 3)
+
+    @property
     def stores_class_numbers(self) -> bool:
         """True if the stored masks are class numbers, and neither files nor colors."""
         return self.target == "masks" and self.example_spec["mask"].dtype != tf.string
@@ -251,22 +257,6 @@ def label_reader(labels: np.ndarray) -> Callable:
         return lambda index: tf.where(rows[index])[:, 0]
     numbers = tf.constant(labels, tf.int64)
     return lambda index: numbers[index]
-
-
-def check_disjoint(train: Source, test: Source, splits: str) -> None:
-    """Raises a `ValueError` if a stored example belongs to both sources; `splits` describes
-    them."""
-    ranges = collections.defaultdict(list)
-    # Names are mostly paths, and two lists can spell the path of a file differently.
-    for name, start, stop in test.stored():
-        ranges[os.path.abspath(name)].append((start, stop))
-    for name, start, stop in train.stored():
-        if any(start < last and first < stop for first, last in ranges[os.path.abspath(name)]):
-            raise ValueError(
-                "The training and test splits must have no common examples, such as 'tune_train' "
-                "and 'tune_val', which divide 'train'; or must be equal, to measure the training "
-                f"accuracy. Received: {splits}, which share examples of {name!r}"
-            )
 
 
 def checksum_of(paths, moves=False):

@@ -179,7 +179,7 @@ def split_of_tfrecords(
         image_key: name of the image feature; "" for "image/encoded".
         label_key: name of the label feature; "" for "image/class/label".
         label_offset: number to subtract from stored labels.
-        num_examples: expected number of records; 0 if unknown.
+        num_examples: expected number of records, in a config those of `train_split`; 0 if unknown.
         image_dtype: dtype of raw pixel values; "" for encoded images.
         image_shape: shape of raw pixel values, `(H, W, C)`.
         max_value: value of a white pixel in raw pixel values; 0 for the default of the dtype.
