@@ -30,7 +30,6 @@ OpenVINO and timm are skipped if they are not installed.
 import csv
 import functools
 import itertools
-import json
 import os
 import platform
 import statistics
@@ -39,10 +38,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Functions import the libraries, so that the peak memory of a process includes no unused ones.
+import format_files
+import format_loaders
 import formats_worker
 from absl import app, flags, logging
-from vit_models import keras_hub_model
+from format_files import MODELS
 from workers import Worker, in_turns
 
 FLAGS = flags.FLAGS
@@ -77,13 +77,7 @@ ENVIRONMENT = {
     "saved_model_frozen_bfloat16": {"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"},
     "timm_bfloat16_frozen": {"TORCHINDUCTOR_FREEZING": "1"},
 }
-BFLOAT16_SAVED_MODELS = (
-    "saved_model_bfloat16",
-    "saved_model_any_bfloat16",
-    "saved_model_frozen_bfloat16",
-)
 LIMITS = ("float32", "bfloat16", "int8")
-MODELS = {"Ti/16": "ViT_Ti16", "S/16": "ViT_S16", "B/16": "ViT_B16", "L/16": "ViT_L16", "test": ""}
 COLUMNS = (
     "model",
     "format",
@@ -117,232 +111,6 @@ def define_flags():
     flags.DEFINE_string("output", "", "CSV file for the results.")
     flags.DEFINE_string("worker", "", "Internal: run as the process of one format.")
     flags.DEFINE_string("folder", "", "Internal: the folder of the files.")
-
-
-def prepare(folder):
-    """Writes a model, its exports and the other files that the worker processes read to a
-    folder."""
-    import keras
-    import numpy as np
-
-    import keras_vit
-    from keras_vit.export import comparison
-
-    keras.utils.set_random_seed(0)
-    name = MODELS[FLAGS.models[0]]
-    model = getattr(keras_vit, name)(weights=None) if name else tiny_model()
-    # The new head is zero, which would make all logits equal.
-    model.head.kernel.assign(np.random.default_rng(0).normal(0, 0.05, model.head.kernel.shape))
-    images, logits, _ = comparison.reference(
-        model, comparison.example_images(model.input_shape[1:], 16)
-    )
-    np.save(folder / "images.npy", images)
-    np.save(folder / "logits.npy", logits)
-    model.save(folder / "model.keras")
-    sizes = {
-        "hidden_size": model.hidden_size,
-        "mlp_dim": model.arguments["mlp_dim"],
-        "num_layers": len(model.blocks),
-        "num_heads": model.arguments["num_heads"],
-        "tokens": 1 + model.grid[0] * model.grid[1],
-        "patch_size": model.patch_size,
-        "image_size": model.input_shape[1],
-        "classes": model.output_shape[-1],
-    }
-    (folder / "sizes.json").write_text(json.dumps(sizes))
-    for name in FLAGS.formats:
-        write_export(model, name, folder, images)
-    if any(name.startswith("timm") for name in FLAGS.formats):
-        keras_vit.checkpoints.save(model, folder / "timm_weights", format="timm")
-    write_int8_products(sizes, folder)
-
-
-def tiny_model():
-    """Returns a model of two small blocks, for trying this program."""
-    import keras_vit
-
-    return keras_vit.VisionTransformer(
-        input_shape=(32, 32, 3),
-        patch_size=8,
-        num_layers=2,
-        hidden_size=64,
-        mlp_dim=128,
-        num_heads=2,
-        classes=10,
-    )
-
-
-def write_export(model, name, folder, images):
-    """Writes the file or the SavedModel of a format to a folder; nothing for formats that are not
-    exports."""
-    from keras_vit import export
-    from keras_vit.export.file_format import check_convertible
-    from keras_vit.export.litert_file import LITERT
-    from keras_vit.export.onnx_file import ONNX
-
-    path = folder / name
-    if name.startswith("saved_model"):
-        written = export.saved_model(
-            model,
-            folder,
-            signatures=["tensor"],
-            precision="bfloat16" if name in BFLOAT16_SAVED_MODELS else "float32",
-            device="any" if "any" in name else "cpu",
-        )
-        os.rename(written, path)
-    elif name.startswith(("litert", "onnx", "openvino")):
-        form = LITERT if name.startswith("litert") else ONNX
-        weights = "int8" if name in ("litert_int8", "onnx_int8") else "none"
-        spec = check_convertible(model, name)
-        path.write_bytes(form.content(model, spec, weights, images))
-
-
-def write_int8_products(sizes, folder):
-    """Writes a LiteRT model in int8 that computes only the matrix products of the blocks."""
-    import tensorflow as tf
-
-    spec = tf.TensorSpec((None, sizes["tokens"], sizes["hidden_size"]), tf.float32, "tokens")
-    function = tf.function(products(sizes, "float32"), input_signature=[spec], autograph=False)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [function.get_concrete_function()], tf.Module()
-    )
-    converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    (folder / "limit_int8").write_bytes(converter.convert())
-
-
-def products(sizes, dtype):
-    """Returns a function that applies the matrix products of all blocks, with random kernels, to
-    tokens `(B, N, D)`."""
-    import numpy as np
-    import tensorflow as tf
-
-    random = np.random.default_rng(0)
-    heads = sizes["num_heads"]
-    size = sizes["hidden_size"]
-    hidden = sizes["mlp_dim"]
-    shapes = ((size, size), (size, 2 * size), (size, size), (size, hidden), (hidden, size))
-
-    def kernel(rows, columns):
-        return tf.constant(random.normal(0, rows**-0.5, (rows, columns)), dtype)
-
-    blocks = [[kernel(*shape) for shape in shapes] for _ in range(sizes["num_layers"])]
-
-    def flat(x):  # a 2-D product is faster
-        return tf.reshape(x, (-1, size))
-
-    def split(x, count, parts):
-        x = tf.reshape(x, (-1, count, parts * heads, size // heads))
-        return tf.split(tf.transpose(x, (0, 2, 1, 3)), parts, 1)
-
-    def compute(tokens):
-        x = tf.cast(tokens, dtype)
-        for i, (query, key_value, output, up, down) in enumerate(blocks):
-            is_last = i == len(blocks) - 1
-            queries = x[:, :1] if is_last else x  # the last block computes only the class token
-            (q,) = split(flat(queries) @ query, queries.shape[1], 1)
-            (k, v) = split(flat(x) @ key_value, x.shape[1], 2)
-            attended = flat(tf.transpose(tf.matmul(q, k, transpose_b=True) @ v, (0, 2, 1, 3)))
-            x = tf.reshape(attended @ output @ up @ down, (-1, queries.shape[1], size))
-        return {"outputs": tf.cast(x, "float32")}
-
-    return compute
-
-
-def load_limits(folder):
-    """Returns `run(precision, batch)`, which computes the matrix products of the blocks for `batch`
-    images."""
-    import numpy as np
-    import tensorflow as tf
-
-    from keras_vit.export.litert_file import LITERT
-
-    sizes = json.loads((folder / "sizes.json").read_text())
-    runs = {
-        dtype: tf.function(products(sizes, dtype), autograph=False)
-        for dtype in ("float32", "bfloat16")
-    }
-    int8 = LITERT.runner((folder / "limit_int8").read_bytes())
-    shape = (64, sizes["tokens"], sizes["hidden_size"])
-    tokens = np.random.default_rng(0).normal(0, 0.01, shape).astype("float32")
-
-    def run(precision, batch):
-        inputs = np.resize(tokens, (batch, *shape[1:]))
-        if precision == "int8":
-            return int8(inputs)
-        return runs[precision](tf.constant(inputs))["outputs"].numpy()
-
-    return run
-
-
-def load_tensorflow(name, folder):
-    import keras
-    import tensorflow as tf
-
-    versions = f"TensorFlow {tf.__version__}, Keras {keras.__version__}"
-    if name.startswith("saved_model"):
-        return load_saved_model(folder / name), versions
-    if name == "keras_hub":
-        import keras_hub
-
-        model = keras_hub_model(**json.loads((folder / "sizes.json").read_text()))
-        versions = f"keras-hub {keras_hub.__version__}, {versions}"
-    else:
-        import keras_vit
-
-        model = keras_vit.load_keras_file(folder / "model.keras", compile=False)
-
-    @tf.function(autograph=False, jit_compile=name.endswith("xla") or None)
-    def logits(images):
-        return model(images, training=False)
-
-    return lambda images: logits(tf.constant(images)).numpy(), versions
-
-
-def load_saved_model(path):
-    """Returns a function that computes the logarithm of the probabilities; it equals the logits
-    plus a constant, which the comparison removes."""
-    import numpy as np
-    import tensorflow as tf
-
-    signature = tf.saved_model.load(str(path)).signatures["tensor"]
-    return lambda images: np.log(signature(images=tf.constant(images))["probabilities"].numpy())
-
-
-def load_litert(name, folder):
-    import tensorflow as tf
-
-    from keras_vit.export.litert_file import LITERT
-
-    return LITERT.runner((folder / name).read_bytes()), f"LiteRT of TensorFlow {tf.__version__}"
-
-
-def load_onnx(name, folder):
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = os.cpu_count()
-    session = onnxruntime.InferenceSession(
-        folder / name, options, providers=["CPUExecutionProvider"]
-    )
-    versions = f"ONNX Runtime {onnxruntime.__version__}"
-    return lambda images: session.run(None, {"images": images})[0], versions
-
-
-def load_openvino(name, folder):
-    """Loads the ONNX file in OpenVINO."""
-    import openvino
-
-    core = openvino.Core()
-    options = {"INFERENCE_PRECISION_HINT": "bf16" if name.endswith("bfloat16") else "f32"}
-    run = core.compile_model(core.read_model((folder / name).read_bytes()), "CPU", options)
-    return lambda images: run(images)[0], f"OpenVINO {openvino.__version__}"
-
-
-def load(name, folder):
-    if name == "limits":
-        return load_limits(folder), ""
-    loaders = {"onnx": load_onnx, "litert": load_litert, "openvino": load_openvino}
-    return loaders.get(name.partition("_")[0], load_tensorflow)(name, folder)
 
 
 def start_worker(name, model, folder):
@@ -451,9 +219,11 @@ def main(_):
     logging.set_verbosity(logging.WARNING)
     folder = Path(FLAGS.folder)
     if FLAGS.worker == "prepare":
-        return prepare(folder)
+        return format_files.prepare(FLAGS.models[0], FLAGS.formats, folder)
     if FLAGS.worker:
-        return formats_worker.serve_format(lambda: load(FLAGS.worker, folder), folder)
+        return formats_worker.serve_format(
+            lambda: format_loaders.load(FLAGS.worker, folder), folder
+        )
     for flag, known in (("formats", FORMATS), ("models", MODELS)):
         if unknown := set(FLAGS[flag].value) - set(known):
             raise app.UsageError(

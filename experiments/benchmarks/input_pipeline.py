@@ -37,7 +37,7 @@ SIZE = (224, 224)
 AUTO = tf.data.AUTOTUNE
 
 
-def _photos(folder):
+def write_photos(folder):
     """Writes list.csv and 500x375 JPEGs of coarse colors and noise. Photographs have similar file
     sizes."""
     rng = np.random.default_rng(0)
@@ -54,7 +54,7 @@ def _photos(folder):
     (folder / "list.csv").write_text("\n".join(names * REPEATS))
 
 
-def _pipelines(folder):
+def make_pipelines(folder):
     """Returns `{name: (function, images per element)}`. Each function returns an endless dataset or
     iterator."""
     source = data.file_list(folder / "list.csv")
@@ -65,23 +65,23 @@ def _pipelines(folder):
         )
 
     pipelines = {
-        **_stages(folder, source),
+        **make_stages(folder, source),
         "whole": whole(),
         "whole, medium1 without its mixup": whole(randaugment_layers=2, randaugment_magnitude=15),
         "whole, medium1": whole(augreg="medium1"),
-        "plain, tf.image": lambda: _plain_tf(folder),
-        "plain, Keras layers": lambda: _plain_keras(folder),
+        "plain, tf.image": lambda: plain_tf(folder),
+        "plain, Keras layers": lambda: plain_keras(folder),
     }
     return {name: (function, BATCH) for name, function in pipelines.items()}
 
 
-def _stages(folder, source):
+def make_stages(folder, source):
     """Returns functions that make the upper limit and the stages of the whole pipeline."""
     jpegs = tf.constant([path.read_bytes() for path in sorted(folder.rglob("*.jpg"))])
     # The files and crops of the first examples in the whole pipeline.
     positions = tf.range(FLAGS.images + 128, dtype=tf.int64)
     indices = order.index_at(positions, source.num_examples, 0)[1]
-    windows = tf.stack([_window([375, 500], i) for i in indices])
+    windows = tf.stack([window_of([375, 500], i) for i in indices])
     numbers = tf.data.Dataset.range(len(windows)).repeat()
 
     def limit(i):
@@ -89,7 +89,7 @@ def _stages(folder, source):
         return tf.image.resize(tf.io.decode_and_crop_jpeg(jpeg, windows[i], channels=3), SIZE)
 
     def decode(i):
-        return images.decode(jpegs[i % FILES], window=lambda size: _window(size, i))
+        return images.decode(jpegs[i % FILES], window=lambda size: window_of(size, i))
 
     stages = {
         "limit": limit,
@@ -97,20 +97,20 @@ def _stages(folder, source):
         "stage: read": lambda i: source.read(i % source.num_examples)["image"],
         "stage: decode and crop": decode,
     }
-    return {name: functools.partial(_grouped, numbers, stage) for name, stage in stages.items()}
+    return {name: functools.partial(grouped, numbers, stage) for name, stage in stages.items()}
 
 
-def _window(size, i):
+def window_of(size, i):
     """Returns the random crop of an image of this size in example `i`."""
     seed = tf.stack([tf.constant(0, tf.int64), i])
     return transforms.inception_window(size, seed + examples.CROP)
 
 
-def _grouped(numbers, stage):
+def grouped(numbers, stage):
     return numbers.map(stage, num_parallel_calls=AUTO).window(BATCH)
 
 
-def _plain_tf(folder):
+def plain_tf(folder):
     """Returns a dataset that decodes whole images, then crops and flips them with tf.image."""
 
     def example(path):
@@ -129,7 +129,7 @@ def _plain_tf(folder):
     return paths.map(example, num_parallel_calls=AUTO).batch(BATCH).prefetch(AUTO)
 
 
-def _plain_keras(folder):
+def plain_keras(folder):
     """Returns a dataset that decodes whole images, then crops and flips them with Keras layers."""
     augment = keras.Sequential(
         [
@@ -148,14 +148,14 @@ def _plain_keras(folder):
     return dataset.repeat().map(augmented, num_parallel_calls=AUTO).prefetch(AUTO)
 
 
-def _records(folder):
+def write_records(folder):
     """Writes 32 files with 1,000 images of 8x8 pixels each; returns pipelines that read them by
     index and in order."""
     rng = np.random.default_rng(0)
     for file in range(32):
         with tf.io.TFRecordWriter(f"{folder}/records-{file:02}") as writer:
             for label in range(1000):
-                writer.write(_record(rng.bytes(192), label))
+                writer.write(record(rng.bytes(192), label))
 
     def batches(pattern):
         source = data.tfrecords(
@@ -183,7 +183,7 @@ def _records(folder):
     }
 
 
-def _record(image, label):
+def record(image, label):
     """Returns a serialized `tf.train.Example`."""
     feature = {
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
@@ -192,7 +192,7 @@ def _record(image, label):
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
-def _measure(make, images_per_element):
+def measure(make, images_per_element):
     """Returns images per second and microseconds of CPU time per image."""
     iterator = iter(make())
     for _ in range(max(1, 128 // images_per_element)):
@@ -208,31 +208,31 @@ def _measure(make, images_per_element):
     return measured / seconds, processor_seconds / measured * 1e6
 
 
-def _ratios(one, other):
+def ratios_of(one, other):
     """Returns the speedup of `one` over `other`, by images per second and by CPU time."""
     return one[0] / other[0], other[1] / one[1]
 
 
-def _medians(pipelines):
-    """Returns `{name: median of _measure over the rounds}`."""
-    functions = {name: functools.partial(_measure, *args) for name, args in pipelines.items()}
+def medians_of(pipelines):
+    """Returns `{name: median of measure over the rounds}`."""
+    functions = {name: functools.partial(measure, *args) for name, args in pipelines.items()}
     measured = in_turns(functions, FLAGS.rounds)
     return {name: np.median(values, axis=0) for name, values in measured.items()}
 
 
-def _compare_orders(folder):
+def compare_orders(folder):
     """Prints the speeds of reading records by index and in order, and their ratio."""
-    medians = _medians(_records(folder))
+    medians = medians_of(write_records(folder))
     for name, (rate, work) in medians.items():
         print(f"{name:35} {rate:8.0f} images/s {work:6.0f} us")
-    print("in order / by index: {:.2f} ({:.2f})".format(*_ratios(*reversed(medians.values()))))
+    print("in order / by index: {:.2f} ({:.2f})".format(*ratios_of(*reversed(medians.values()))))
 
 
-def _compare_pipelines(pipelines):
-    medians = _medians(pipelines)
+def compare_pipelines(pipelines):
+    medians = medians_of(pipelines)
 
     def ratios(name, other):
-        return "{:.2f} ({:.2f})".format(*_ratios(medians[name], medians[other]))
+        return "{:.2f} ({:.2f})".format(*ratios_of(medians[name], medians[other]))
 
     print("ratios of images per second (in parentheses: ratios of images per second of CPU time)")
     for name, (rate, work) in medians.items():
@@ -248,10 +248,10 @@ def main(_):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if FLAGS.order:
-            _compare_orders(folder)
+            compare_orders(folder)
             return
-        _photos(folder)
-        _compare_pipelines(_pipelines(folder))
+        write_photos(folder)
+        compare_pipelines(make_pipelines(folder))
         print(f"peak resident memory: {peak_bytes() / 2**20:.0f} MiB")
 
 

@@ -21,7 +21,7 @@ import studies
 from absl import flags
 from estimates import estimate, measure_flops
 from runner import make, make_run
-from scales import Scale
+from scales import NAMES, Scale
 
 from keras_vit import training
 from keras_vit.commands import command_line
@@ -32,7 +32,7 @@ FLAGS = flags.FLAGS
 def define_flags():
     flags.DEFINE_bool("list", False, "Print the cost of each study at this scale and exit.")
     flags.DEFINE_string("study", "", f"The study: {', '.join(studies.STUDIES)}; or all.")
-    flags.DEFINE_string("scale", "small", "tiny, small or paper.")
+    flags.DEFINE_enum("scale", "small", NAMES, "Size of the runs.")
     flags.DEFINE_string("workdir", "", "Folder of the study; runs/STUDY-SCALE if not given.")
     flags.DEFINE_string(
         "data_path",
@@ -40,7 +40,7 @@ def define_flags():
         "Folder with the data for --scale=paper, or for fig12 a CSV file of tpu_table.py.",
     )
     flags.DEFINE_list("seeds", ["0"], "Seeds; every run is trained once with each seed.")
-    flags.DEFINE_integer("steps", 1000, "Pre-training steps of --scale=small.")
+    flags.DEFINE_integer("steps", 1000, "Pre-training steps of --scale=small.", lower_bound=20)
     flags.DEFINE_integer(
         "processes",
         1,

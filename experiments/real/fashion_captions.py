@@ -96,7 +96,7 @@ def write_tokenizer(path):
 def captioned(split, *, path=""):
     """Loads a split of Fashion-MNIST with captions instead of labels; a source of `data`."""
     source = data.load_split("idx", split, path=path)
-    captions = tf.constant(captions_of(source.labels, seed=split.startswith("test")))
+    captions = tf.constant(captions_of(source.labels, seed=int(split.startswith("test"))))
 
     def read(index):
         return {"image": source.read(index)["image"], "caption": captions[index]}

@@ -1,4 +1,4 @@
-"""Loads Fashion-MNIST and enlarges its images for a DINOv2 ViT-S/14."""
+"""Reads and writes the files of Fashion-MNIST, and enlarges its images for a DINOv2 ViT-S/14."""
 
 import gzip
 import hashlib
@@ -41,6 +41,15 @@ def _read_bytes(folder, name):
             f"{name} must have the SHA-256 {SHA256[name]}. Received: {digest} in {path}"
         )
     return content
+
+
+def write(folder, split, images, labels):
+    """Writes the two IDX files of a split; the arguments are as in `read`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, values in (("images", images), ("labels", labels.astype("uint8"))):
+        # Two zero bytes, 8 for uint8, the number of axes, and the shape as big-endian int32.
+        header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes()
+        (folder / f"{split}-{kind}-idx{values.ndim}-ubyte").write_bytes(header + values.tobytes())
 
 
 def enlarged(images):

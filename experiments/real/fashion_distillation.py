@@ -20,12 +20,12 @@ from pathlib import Path
 
 import accuracy_table
 import fashion_data
-import fashion_study
 import numpy as np
 import tensorflow as tf
 from absl import app, flags, logging
 
 from keras_vit import data, training
+from keras_vit.configs import fashion
 from keras_vit.evaluation import frozen
 
 FLAGS = flags.FLAGS
@@ -81,7 +81,7 @@ def config_of(model, labels, seed, teacher, folder):
         teacher: workdir of the teacher, for "student distilled".
         folder: folder of the four IDX files.
     """
-    config = fashion_study.load_config("fashion")
+    config = fashion.get_config()
     fields = TEACHER if model == "teacher" else STUDENT
     config.update(fields)
     config.model = fields["model"]  # without the other fields of the model in `fashion`
@@ -108,8 +108,8 @@ def config_of(model, labels, seed, teacher, folder):
 def write_subset(folder, images, labels, tests, count, seed):
     """Writes the drawn training images and all test images as IDX files."""
     indices = drawn(labels, count, seed)
-    fashion_study.write_idx(folder, "train", images[indices], labels[indices])
-    fashion_study.write_idx(folder, "t10k", *tests)
+    fashion_data.write(folder, "train", images[indices], labels[indices])
+    fashion_data.write(folder, "t10k", *tests)
     return folder
 
 

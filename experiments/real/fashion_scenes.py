@@ -17,9 +17,10 @@ import dinov2
 import fashion_data
 import numpy as np
 from absl import app, flags, logging
-from fashion_study import load_config, open_output
+from output_folder import open_output
 
 from keras_vit import files, training
+from keras_vit.configs import segment
 
 FLAGS = flags.FLAGS
 NAMES = (
@@ -97,7 +98,7 @@ def config_of(method, folder, model, steps, batch_size):
     """Returns the config of a method, a name in `METHODS`."""
     head = "linear" if method == "scratch" else method
     name = "ViT-S/16" if method == "scratch" else "DINOv2-S/14"
-    config = load_config("segment", f"{name},{folder},head={head},resolution={SIDE}")
+    config = segment.get_config(f"{name},{folder},head={head},resolution={SIDE}")
     if method == "scratch":
         config.architecture = "VisionTransformer"
         config.model = {**SCRATCH, "head": "linear", "frozen": False}
@@ -121,7 +122,7 @@ def main(_):
         raise ValueError(f"--methods must be among {METHODS}. Received: {sorted(unknown)}")
     if set(FLAGS.methods) - {"scratch"}:
         dinov2.check_model(FLAGS.model)
-    output = open_output("model", "steps", "batch_size", "train", "test")
+    output = open_output(FLAGS, "model", "steps", "batch_size", "train", "test")
     write_scenes(output / "scenes", FLAGS.data, {"train": FLAGS.train, "test": FLAGS.test})
     scores = files.read_json(output / "scores.json") or {}
     for method in FLAGS.methods:

@@ -15,19 +15,19 @@ in the output folder, draws picture.png and prints a table. Features are compute
 pixels in float32, and stored in train.npy and test.npy.
 """
 
-import importlib
 import itertools
 import statistics
-from pathlib import Path
 
 import accuracy_table
 import dinov2
 import fashion_data
 import numpy as np
 from absl import app, flags, logging
+from output_folder import open_output
 
 import keras_vit
-from keras_vit import files, training
+from keras_vit import training
+from keras_vit.configs import fashion, small_data
 from keras_vit.evaluation import frozen
 from keras_vit.plots import figure_class
 
@@ -95,19 +95,6 @@ def frozen_accuracy(method, features, labels, test_features, test_labels):
     return float(np.mean(classes == test_labels))
 
 
-def write_idx(folder, split, images, labels):
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind, values in (("images", images), ("labels", labels.astype("uint8"))):
-        # Two zero bytes, 8 for uint8, the number of axes, and the shape as big-endian int32.
-        header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes()
-        (folder / f"{split}-{kind}-idx{values.ndim}-ubyte").write_bytes(header + values.tobytes())
-
-
-def load_config(name, *request):
-    """Returns the config of an installed config file."""
-    return importlib.import_module(f"keras_vit.configs.{name}").get_config(*request)
-
-
 def config_of(method, count, weights="", size=fashion_data.SIZE, rate=0.0):
     """Returns the config for fine-tuning or for training from scratch.
 
@@ -120,10 +107,10 @@ def config_of(method, count, weights="", size=fashion_data.SIZE, rate=0.0):
         size: image size for fine-tuning, in pixels.
         rate: peak learning rate; 0 for the method's rate in `RATES`.
     """
-    config = load_config("fashion")
+    config = fashion.get_config()
     steps = FINE_TUNING_STEPS if method == FINE_TUNED else STEPS
     if method == FINE_TUNED:
-        tuning = load_config("small_data", "DINOv2-S/14,idx")
+        tuning = small_data.get_config("DINOv2-S/14,idx")
         config.update(DINOV2)
         config.model = DINOV2["model"]
         config.optimizer = tuning.optimizer
@@ -154,23 +141,6 @@ def held_out_indices(labels, drawn, count, seed):
     return np.setdiff1d(
         frozen.draw_shots(labels, count + HELD_OUT, fashion_data.CLASSES, seed), drawn
     )
-
-
-def open_output(*names):
-    """Creates the folder of `--output`, with the values of the flags `names`, and returns its path.
-
-    Raises a `ValueError` if the folder has results of other values.
-    """
-    output = Path(FLAGS.output)
-    settings = {name: FLAGS[name].value for name in names}
-    known = files.read_json(output / "settings.json")
-    if known not in (None, settings):
-        raise ValueError(
-            f"--output has results of {known}; use another folder. Received: {settings}"
-        )
-    output.mkdir(parents=True, exist_ok=True)
-    files.write_json(output / "settings.json", settings)
-    return output
 
 
 def by_method(rows):
@@ -251,8 +221,8 @@ def measured_accuracy(method, count, seed, train, test, output):
         others = held_out_indices(labels, drawn, count, seed)
         test = images[others], labels[others]
     folder = output / f"{count}-{seed}"
-    write_idx(folder, "train", images[drawn], labels[drawn])
-    write_idx(folder, "t10k", *test)
+    fashion_data.write(folder, "train", images[drawn], labels[drawn])
+    fashion_data.write(folder, "t10k", *test)
     config = config_of(method, count, FLAGS.model, FLAGS.size, FLAGS.rate)
     return trained_accuracy(config, folder, folder / method, seed)
 
@@ -267,7 +237,7 @@ def main(_):
     if set(FLAGS.methods) & {*FROZEN, FINE_TUNED}:
         dinov2.check_model(FLAGS.model)
     train, test = (fashion_data.read(FLAGS.data, split) for split in ("train", "t10k"))
-    output = open_output("rate", "size", "held_out", "model")
+    output = open_output(FLAGS, "rate", "size", "held_out", "model")
     rows = accuracy_table.read(output / "table.csv", COLUMNS)
     for count, seed, method in itertools.product(
         map(int, FLAGS.counts), map(int, FLAGS.seeds), FLAGS.methods

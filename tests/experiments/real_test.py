@@ -35,7 +35,7 @@ def test_files_are_verified_by_sha256(tmp_path, monkeypatch):
     images, labels = draw(2)
     with pytest.raises(ValueError, match="Debian's package dataset-fashion-mnist"):
         fashion_data.read(tmp_path, "train")
-    fashion_study.write_idx(tmp_path, "train", images, labels)
+    fashion_data.write(tmp_path, "train", images, labels)
     with pytest.raises(ValueError, match="must have the SHA-256 c59f"):
         fashion_data.read(tmp_path, "train")
     for path in tmp_path.iterdir():
@@ -89,8 +89,7 @@ class _Flags(types.SimpleNamespace):
 def test_scenes_of_other_numbers_need_another_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(fashion_scenes, "write_scenes", lambda *_: None)
     flags = _Flags(output=tmp_path, model="m", data="d", methods=[], steps=10, batch_size=2, test=5)
-    for script in (fashion_scenes, fashion_study):
-        monkeypatch.setattr(script, "FLAGS", flags)
+    monkeypatch.setattr(fashion_scenes, "FLAGS", flags)
     flags.train = 20
     for _ in range(2):
         fashion_scenes.main(None)
@@ -102,7 +101,7 @@ def test_scenes_of_other_numbers_need_another_folder(monkeypatch, tmp_path):
 def check_training(config, folder):
     """Trains on a few images of each class."""
     for split in ("train", "t10k"):
-        fashion_study.write_idx(folder, split, *draw(10))
+        fashion_data.write(folder, split, *draw(10))
     assert 0 <= fashion_study.trained_accuracy(config, folder, folder / "run", 0) <= 1
 
 
