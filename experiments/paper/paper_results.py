@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Compute(NamedTuple):
-    """A row of Table 6: a pre-training on JFT, its fine-tuning results except ReaL, and its cost."""
+    """A row of Table 6: a pre-training on JFT, its results except ReaL, and its cost."""
 
     model: str
     epochs: int
