@@ -73,7 +73,7 @@ class MultiHeadAttention(BaseLayer):
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
         check_rate("dropout", dropout)
-        if set(biases) - set("qkvo"):
+        if not isinstance(biases, str) or set(biases) - set("qkvo"):
             raise ValueError(
                 f'`biases` must contain only letters of "qkvo". Received: biases={biases!r}'
             )
@@ -165,8 +165,9 @@ class MultiHeadAttention(BaseLayer):
         else:
             mixed = self._attend_without_scores(query, key, value, real)
         if self.out_norm is not None:
-            flat = ops.reshape(mixed, (-1, mixed.shape[1], tokens.shape[-1]))
-            mixed = ops.reshape(self.out_norm(flat), (-1, *mixed.shape[1:]))
+            queries = ops.shape(mixed)[1]
+            flat = ops.reshape(mixed, (-1, queries, tokens.shape[-1]))
+            mixed = ops.reshape(self.out_norm(flat), (-1, queries, *mixed.shape[2:]))
         return self.out(mixed)
 
     def _positioned(self, x, norm):

@@ -9,7 +9,12 @@ from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.mlp import ACTIVATIONS, mlp_dense
 from keras_vit.layers.padding import real_tokens
-from keras_vit.layers.validation import check_choice, check_positive_int, check_rank
+from keras_vit.layers.validation import (
+    check_choice,
+    check_epsilon,
+    check_positive_int,
+    check_rank,
+)
 
 
 @serializable
@@ -23,7 +28,7 @@ class AttentionPooling(BaseLayer):
         mlp_dim: size of the MLP's hidden layer, 1 or more.
         exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh
             approximation. Ignored if `mlp` is set.
-        epsilon: epsilon of the LayerNorm.
+        epsilon: epsilon of the LayerNorm, above 0.
         masked: whether to treat all-zero tokens as padding, which the learned query does not attend
             to.
         mlp: activation of the MLP, "gelu", "gelu_tanh" or "quick_gelu"; None for the GELU that
@@ -51,6 +56,7 @@ class AttentionPooling(BaseLayer):
         check_positive_int("mlp_dim", mlp_dim)
         if mlp is not None:
             check_choice("mlp", mlp, ACTIVATIONS)
+        check_epsilon(epsilon)
         self._keep_arguments(locals())
 
     def build(self, input_shape: tuple) -> None:

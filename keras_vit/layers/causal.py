@@ -11,11 +11,12 @@ class CausalAttention(MultiHeadAttention):
     """Multi-head self-attention to a token itself and to the tokens before it."""
 
     def visible(self, queries, keys, real=None):
-        return ops.tril(ops.ones((queries, keys), "bool"))[None, None]
+        earlier = ops.tril(ops.ones((queries, keys), "bool"))[None, None]
+        return earlier if real is None else earlier & super().visible(queries, keys, real)
 
     def _attend_without_scores(self, query, key, value, real=None):
         # Texts are short, so chunks or flash attention would not be faster.
-        return self._attend(query, key, value)
+        return self._attend(query, key, value, real=real)
 
 
 @serializable

@@ -45,7 +45,11 @@ class Patches(BaseLayer):
 
     def build(self, input_shape: tuple) -> None:
         check_rank("Patches", input_shape, "B, H, W, C")
-        for name, side in zip(("height", "width"), input_shape[1:3]):
+        self._check_sides(input_shape)
+
+    def _check_sides(self, shape):
+        """Raises a `ValueError` unless the sides of images, if known, are whole patches."""
+        for name, side in zip(("height", "width"), shape[1:3]):
             if side is not None and (side % self.patch_size or side == 0):
                 raise ValueError(
                     f"`patch_size` must divide the {name} of the images; the nearest valid {name}s "
@@ -54,6 +58,7 @@ class Patches(BaseLayer):
                 )
 
     def call(self, images: KerasTensor) -> KerasTensor:
+        self._check_sides(images.shape)  # a layer built for any size meets the sides here
         return cut_patches(images, self.patch_size)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

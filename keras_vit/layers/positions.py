@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 from keras import KerasTensor, ops
 
@@ -25,6 +26,10 @@ class _Positions(BaseLayer):
         if grid is not None or not isinstance(self, PositionEmbedding):
             grid = check_grid(grid)
         self._keep_arguments(locals())
+
+    def build(self, input_shape: tuple) -> None:
+        # Positions would be broadcast to a single token.
+        self.input_spec = keras.layers.InputSpec(shape=(None, *input_shape[1:]))
 
 
 @serializable
@@ -53,6 +58,7 @@ class PositionEmbedding(_Positions):
         _, tokens, hidden_size = input_shape
         if self.grid is not None:
             check_grid_tokens(self.grid, tokens, max_class_tokens=2)
+        super().build(input_shape)
         self.pos_embedding = self.add_normal_weight("pos_embedding", (1, tokens, hidden_size))
 
     def call(self, tokens: KerasTensor) -> KerasTensor:
@@ -83,6 +89,7 @@ class PositionEmbedding2D(_Positions):
         _, tokens, hidden_size = input_shape
         rows, columns = self.grid
         check_grid_tokens(self.grid, tokens, max_class_tokens=1)
+        super().build(input_shape)
         if hidden_size % 2:
             raise ValueError(
                 "`hidden_size` must be even, because half of it encodes the column and half the "
@@ -133,6 +140,7 @@ class SinCosPositionEmbedding(_Positions):
         check_rank("SinCosPositionEmbedding", input_shape, "B, N, D")
         _, tokens, hidden_size = input_shape
         check_grid_tokens(self.grid, tokens)
+        super().build(input_shape)
         if hidden_size % 4 or hidden_size < 8:
             raise ValueError(
                 "`hidden_size` must be a multiple of 4 and at least 8 for sine-cosine position "

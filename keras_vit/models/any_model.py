@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_vit import files
 from keras_vit.layers import InputPreprocessing
+from keras_vit.models.image_model import build_with_frozen_parts
 from keras_vit.models.replaced_forward import replaced_forward
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -51,7 +52,8 @@ def rebuild(
     cls: type[keras.Model], config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
 ) -> keras.Model:
     """Builds a model from its config, which contains the configs of the models inside it."""
-    return cls(**keras.saving.deserialize_keras_object(config, custom_objects=custom_objects))
+    config = keras.saving.deserialize_keras_object(config, custom_objects=custom_objects)
+    return build_with_frozen_parts(cls, config)
 
 
 def weights_digest(model: keras.Model) -> str:

@@ -11,6 +11,7 @@ from keras import KerasTensor, ops
 from keras_vit.layers.base import serializable
 from keras_vit.models.any_model import find_vision_transformer, rebuild
 from keras_vit.models.features import FeatureModel
+from keras_vit.models.image_model import frozen_parts
 
 
 @serializable
@@ -98,6 +99,7 @@ class Backbone(keras.Model):
             "strides": self.strides,
             "norm": self.norm,
             "dtype": keras.dtype_policies.serialize(self.neck_policy),
+            "frozen": frozen_parts(self.necks),
         }
 
     from_config = classmethod(rebuild)
@@ -133,7 +135,9 @@ def _neck(power, hidden_size, name, policy):
         steps.append(keras.layers.MaxPooling2D(2**-power, **options))
     for index in range(power):
         if index:
-            steps.append(keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy))
-            steps.append(keras.layers.Activation("gelu", dtype=policy))
-        steps.append(keras.layers.Conv2DTranspose(hidden_size, 2, strides=2, **options))
+            norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy, name=f"norm_{index}")
+            steps += [norm, keras.layers.Activation("gelu", dtype=policy)]
+        steps.append(
+            keras.layers.Conv2DTranspose(hidden_size, 2, strides=2, name=f"conv_{index}", **options)
+        )
     return keras.Sequential(steps, name=name)

@@ -1,6 +1,5 @@
 """The base class of Vision Transformers that predict a class or the depth of every pixel."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.checkpoints import names
+from keras_vit.layers.validation import check_positive_int, check_positive_ints
 from keras_vit.models.any_model import find_vision_transformer
 from keras_vit.models.image_model import keep
 from keras_vit.models.validation import check_supported
@@ -53,6 +53,7 @@ class DenseVisionTransformer(VisionTransformer):
         level_norm: bool = True,
         **kwargs: Any,
     ) -> None:
+        check_positive_int("num_layers", num_layers)
         levels = self.default_levels(num_layers) if levels is None else levels
         keep(self, levels=_checked_levels(levels, num_layers), level_norm=level_norm)
         super().__init__(num_layers=num_layers, **kwargs)
@@ -64,7 +65,12 @@ class DenseVisionTransformer(VisionTransformer):
         Args:
             model: a `keras.Model` that is or contains a `VisionTransformer`, whose head is not
                 used. The new model shares no weights with it, and its layers are trainable.
-            **arguments: further arguments of the constructor.
+            **arguments: further arguments of the constructor, which must leave the shapes of the
+                weights before the head unchanged.
+
+        Raises:
+            ValueError: the model has no `VisionTransformer`, its patches form no maps, or an
+                argument is out of range or changes a shape.
         """
         vit = find_vision_transformer(model)
         vit.check_grid()
@@ -73,8 +79,15 @@ class DenseVisionTransformer(VisionTransformer):
         dense = cls(**{**kept, "preprocessing": vit.preprocessing, **arguments})
         source = names.canonical_variables(vit)
         for name, variable in names.canonical_variables(dense).items():
-            if not name.startswith("head/"):
-                variable.assign(ops.copy(source[name]))
+            if name.startswith("head/"):
+                continue
+            if name not in source or source[name].shape != variable.shape:
+                raise ValueError(
+                    "The arguments must not change the structure or the image size of the model, "
+                    "which has no weights for them. To change the image size, load the model with "
+                    f"another `input_shape` first. Received: {arguments}, which changes {name!r}"
+                )
+            variable.assign(ops.copy(source[name]))
         return dense
 
     @classmethod
@@ -124,13 +137,12 @@ class DenseVisionTransformer(VisionTransformer):
 
 def _checked_levels(levels, num_layers):
     """Returns valid levels as a tuple; raises a `ValueError` for other values."""
-    ordered = sorted(int(number) for number in levels)
-    if list(levels) != ordered or not ordered or ordered[0] < 1:
-        raise ValueError(f"`levels` must be block numbers from 1, in order. Received: {levels=}")
-    if ordered[-1] != num_layers:
+    check_positive_ints("levels", levels, "block numbers from 1, in order")
+    ordered = sorted(map(int, levels))
+    if list(levels) != ordered or ordered[-1:] != [num_layers]:
         raise ValueError(
-            f"`levels` must end with the last block, {num_layers}, because later blocks would be "
-            f"unused. Received: {levels=}"
+            f"`levels` must be in order and end with the last block, {num_layers}, because later "
+            f"blocks would be unused. Received: {levels=}"
         )
     return tuple(ordered)
 
@@ -144,21 +156,4 @@ def batch_norm(name, **kwargs):
     is_tensorflow = keras.backend.backend() == "tensorflow"
     return keras.layers.BatchNormalization(
         momentum=0.9, epsilon=1e-5, synchronized=is_tensorflow, name=name, **kwargs
-    )
-
-
-def build_conv(layer, shape):
-    """Builds a convolution for maps `(B, H, W, C)`, and returns the shape of its output."""
-    layer.build(shape)
-    output = layer.compute_output_shape(shape)
-    layer.positions = min(math.prod(shape[1:3]), math.prod(output[1:3]))
-    return output
-
-
-def count_products(layer):
-    """Returns the multiply-accumulates of all layers that `build_conv` built, padding included."""
-    return sum(
-        math.prod(part.kernel.shape) * part.positions
-        for part in layer._flatten_layers()
-        if hasattr(part, "positions")
     )

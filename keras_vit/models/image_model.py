@@ -135,7 +135,7 @@ class ImageModel(keras.Model):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "logits_activation": self.input_preprocessing.logits_activation,
-            "frozen": frozen_parts(self),
+            "frozen": frozen_parts(self.layers),
         }
 
     @classmethod
@@ -148,16 +148,20 @@ class ImageModel(keras.Model):
                 config.pop(name, None)
             elif not issubclass(cls, variant):
                 return variant.from_config(config, custom_objects)
+        if "classifier_activation" in config:
+            config["classifier_activation"] = keras.saving.deserialize_keras_object(
+                config["classifier_activation"], custom_objects=custom_objects
+            )
         activation = config.pop("logits_activation", "softmax")
         model = build_with_frozen_parts(cls, config)
         model.input_preprocessing.logits_activation = activation
         return model
 
 
-def frozen_parts(model):
-    """Returns the names of a model's frozen layers, and the paths of other frozen variables."""
+def frozen_parts(layers):
+    """Returns the names of the frozen layers, and the paths of other frozen variables."""
     frozen = []
-    for layer in model.layers:
+    for layer in layers:
         # Saving merges adapters into the kernels, so a layer that trains only its adapters is
         # loaded frozen.
         kept = [variable for variable in layer.weights if "lora_kernel" not in variable.path]

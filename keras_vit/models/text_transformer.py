@@ -38,7 +38,7 @@ class TextTransformer(keras.Model):
         pool: token that becomes the embedding: "last" (SigLIP), "end" (the first `end_id`, or
             position 0 of a text without it) or "largest" (the first of the largest ids, as in
             OpenAI's CLIP, in which the end token has the largest id).
-        end_id: id of the end token; required by `pool="end"`.
+        end_id: id of the end token, only for `pool="end"`.
         projection_bias: whether the projection to the embeddings has a bias.
         mlp: activation of the MLPs, "gelu_tanh", "gelu" (exact) or "quick_gelu".
         epsilon: epsilon of all LayerNorms.
@@ -115,7 +115,7 @@ class TextTransformer(keras.Model):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "trainable": self.trainable,
-            "frozen": frozen_parts(self),
+            "frozen": frozen_parts(self.layers),
         }
 
     from_config = classmethod(build_with_frozen_parts)
@@ -127,10 +127,13 @@ def _check(arguments):
         check_positive_int(name, arguments[name])
     check_choice("pool", arguments["pool"], ("last", "end", "largest"))
     check_choice("mlp", arguments["mlp"], ACTIVATIONS)
-    ids = range(arguments["vocabulary_size"])
-    if arguments["pool"] == "end" and arguments["end_id"] not in ids:
-        message = '`pool="end"` requires `end_id`, the id of the end token in the vocabulary.'
-        refuse(message, arguments, "end_id", "vocabulary_size")
+    end_ids = range(arguments["vocabulary_size"]) if arguments["pool"] == "end" else (None,)
+    if arguments["end_id"] not in end_ids:
+        message = (
+            '`pool="end"` requires `end_id`, the id of the end token in the vocabulary; other '
+            "pooling does not use it."
+        )
+        refuse(message, arguments, "pool", "end_id", "vocabulary_size")
 
 
 def _make_layers(arguments, policy):

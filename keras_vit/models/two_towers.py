@@ -9,7 +9,7 @@ from keras import KerasTensor, ops
 from keras_vit.arguments import check_names
 from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.models.any_model import rebuild
-from keras_vit.models.image_model import keep
+from keras_vit.models.image_model import frozen_parts, keep
 from keras_vit.models.text_transformer import TextTransformer
 from keras_vit.preprocessing import Preprocessing
 
@@ -142,6 +142,7 @@ class TwoTowers(keras.Model):
             "scale": self.similarity.scale,
             "bias": self.similarity.bias,
             "name": self.name,
+            "frozen": frozen_parts([self.similarity]),
         }
 
     from_config = classmethod(rebuild)

@@ -3,9 +3,11 @@
 import types
 
 from keras_vit import checkpoints
+from keras_vit.arguments import check_names, parameters_of
 from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.positions import POSITION_EMBEDDINGS
 from keras_vit.layers.resnet_stem import check_units, stem_stride_of
+from keras_vit.layers.rotary import rotary_table
 from keras_vit.layers.validation import (
     check_choice,
     check_positive_int,
@@ -20,6 +22,10 @@ _CHOICES = {
     "position_embedding_at": ("stem", "every_layer", "every_layer_shared"),
     "position_resampling": RULES,
 }
+# Names in `rotary`. The model determines the other arguments of `rotary_table`.
+_ROTARY = [
+    name for name in parameters_of(rotary_table) if name not in ("head_size", "grid", "prefix")
+]
 # Values of other arguments that some arguments require.
 _WITH_POSITIONS_AT_EVERY_LAYER = {
     "position_embedding": ("learned", "learned2d"),
@@ -145,9 +151,7 @@ def _check_combinations(arguments):
     if a.pool_norm and "unpooled" in a.classifier:
         message = "`pool_norm` requires a classifier that pools the tokens."
         refuse(message, arguments, "classifier")
-    if not {"head_size", "grid", "prefix"}.isdisjoint(a.rotary or ()):
-        message = "`rotary` must not contain head_size, grid or prefix, which the model determines."
-        refuse(message, arguments, "rotary")
+    check_names("rotary", _ROTARY, a.rotary or {})
     positions = POSITION_EMBEDDINGS[a.position_embedding]
     has_positioned_token = a.classifier.startswith("token") and a.class_token_position
     if has_positioned_token and not positions.has_class_token_position:

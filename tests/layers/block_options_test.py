@@ -79,12 +79,28 @@ def test_config_of_an_earlier_version_means_the_defaults():
     assert layers.TransformerBlock.from_config(old_config).get_config() == config
 
 
+def test_pooling_rejects_an_invalid_epsilon():
+    with pytest.raises(ValueError, match="`epsilon` must be a number above 0"):
+        layers.AttentionPooling(**BLOCK, epsilon=-1e-6)
+
+
+@pytest.mark.one_backend
+def test_compiled_block_takes_any_number_of_tokens():
+    import tensorflow as tf
+
+    block = layers.TransformerBlock(**BLOCK, attention_norm=True)
+    block.build((None, None, 16))
+    call = tf.function(block, input_signature=[tf.TensorSpec((None, None, 16))])
+    np.testing.assert_allclose(call(TOKENS), block(TOKENS), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"mlp": "relu"}, "`mlp` must be one of"),
         ({"epsilon": 0.0}, "`epsilon` must be a number above 0"),
         ({"attention_bias": "abc"}, "letters of"),
+        ({"attention_bias": False}, "letters of"),
         ({"rotary": {"grid": (2, 2)}}, "require 4 tokens"),
     ],
     ids=str,

@@ -16,6 +16,10 @@ from keras_vit.layers import PatchEncoder, Patches
 def test_rejects_sides_not_divisible_by_patch_size(shape, message):
     with pytest.raises(ValueError, match=message):
         Patches(4)(np.zeros(shape, "float32"))
+    any_size = Patches(4)
+    any_size.build((None, None, None, 3))
+    with pytest.raises(ValueError, match=message):
+        any_size(np.zeros(shape, "float32"))
 
 
 @pytest.mark.parametrize("value", [0, 2.0, True])

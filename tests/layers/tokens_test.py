@@ -5,9 +5,11 @@ import pytest
 from keras import ops
 
 from keras_vit.layers import (
+    AxialTransformerBlock,
     ClassToken,
     PositionEmbedding,
     PositionEmbedding2D,
+    RegisterTokens,
     SinCosPositionEmbedding,
 )
 from keras_vit.layers.compilation import compiling_for
@@ -43,6 +45,27 @@ def test_positions_start_normal_and_class_token_starts_zero():
 def test_positions_reject_invalid_grids_and_tokens(layer_class, grid, shape, message):
     with pytest.raises(ValueError, match=message):
         layer_class(grid).build(shape)
+
+
+@pytest.mark.parametrize(
+    ("layer", "tokens"),
+    [
+        (PositionEmbedding(), 1),
+        (PositionEmbedding2D((2, 3)), 1),
+        (SinCosPositionEmbedding((2, 3)), 1),
+        (AxialTransformerBlock((2, 3), num_heads=2, mlp_dim=8), 12),
+    ],
+)
+def test_built_layers_reject_other_numbers_of_tokens(layer, tokens):
+    layer.build((None, 6, 8))
+    with pytest.raises(ValueError, match=r"expected shape=\(None, 6, 8\)"):
+        layer(np.zeros((2, tokens, 8), "float32"))
+
+
+@pytest.mark.parametrize("after", [-1, 0.5])
+def test_registers_reject_invalid_positions(after):
+    with pytest.raises(ValueError, match="`after` must be an integer"):
+        RegisterTokens(2, after)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -6,6 +6,7 @@ import pytest
 
 from keras_vit.layers import TransformerBlock
 from keras_vit.layers.attention import MultiHeadAttention
+from keras_vit.layers.causal import CausalTransformerBlock
 
 from ..shared import randomize, to_numpy
 
@@ -95,6 +96,16 @@ def test_masked_block_can_return_only_the_first_token():
     block = _random_block(tokens, 3, 20, masked=True)
     first = _random_block(tokens, 3, 20, masked=True, first_token_only=True)
     np.testing.assert_allclose(to_numpy(first(tokens)), to_numpy(block(tokens))[:, :1], atol=1e-5)
+
+
+def test_masked_causal_block_ignores_padding_before_the_tokens():
+    tokens = np.pad(_tokens((2, 5, 12)), ((0, 0), (2, 0), (0, 0)))
+    block = CausalTransformerBlock(3, 20, masked=True)
+    block.build(tokens.shape)
+    randomize(block, 0.3)
+    outputs = to_numpy(block(tokens))
+    np.testing.assert_allclose(outputs[:, 2:], to_numpy(block(tokens[:, 2:])), atol=1e-5)
+    assert not outputs[:, :2].any()
 
 
 @pytest.mark.parametrize("name", ["dropout", "epsilon"])

@@ -111,6 +111,14 @@ def test_head_arguments_in_configs_of_earlier_versions_have_no_effect():
     assert keras_vit.LinearSegmenter.from_config(stored).get_config() == model.get_config()
 
 
+@pytest.mark.one_backend
+@pytest.mark.parametrize("changes", [{"input_shape": (32, 24, 3)}, {"pre_norm": True}], ids=str)
+def test_arguments_that_need_other_weights_are_refused(changes):
+    vit = keras_vit.VisionTransformer(**SMALL)
+    with pytest.raises(ValueError, match="must not change the structure or the image size"):
+        keras_vit.LinearSegmenter.on(vit, classes=3, **changes)
+
+
 def test_dense_model_shares_no_arrays_with_its_backbone():
     """On JAX, training donates the arrays of the model, so that others cannot read them."""
     vit = keras_vit.VisionTransformer(**SMALL)
@@ -169,6 +177,8 @@ def test_backbone_weights_load_with_a_new_head(tmp_path):
     [
         ({"levels": (1, 2)}, "end with the last block"),
         ({"levels": (3, 2, 4)}, "in order"),
+        ({"levels": 4}, "block numbers from 1"),
+        ({"num_layers": 0}, "num_layers=0"),
         ({"levels": (1, 4)}, "four block numbers"),
         ({"readout": "sum"}, "`readout` must be one of"),
         ({"representation_size": 8}, "representation_size=8"),

@@ -100,7 +100,7 @@ def test_saved_lora_model_takes_new_adapters(tmp_path):
 
 
 def _backbone():
-    return keras_vit.backbone(_vit(), layers=[1, 3], strides=[4, 8])
+    return keras_vit.backbone(_vit(), layers=[1, 3], strides=[2, 8])
 
 
 def _bit():
@@ -116,8 +116,8 @@ def test_unfreezing_trains_everything(build, tmp_path):
     else:
         keras_vit.freeze(model, write=_quiet)
     is_trainable = _trainable_weights(model)
-    # The kernel and the bias of the last layer.
-    assert sum(is_trainable) == 2
+    # The kernels, biases and norms after the backbone, or the kernel and the bias of the head.
+    assert sum(is_trainable) == (6 if build is _backbone else 2)
     for frozen in (_reloaded(model, tmp_path), model):
         assert _trainable_weights(frozen) == is_trainable
         count = keras_vit.unfreeze(frozen, write=_quiet)
@@ -134,12 +134,22 @@ def test_freezing_again_replaces_the_first_call(tmp_path):
         assert _trainable_layers(frozen) == trained
 
 
-def test_partly_frozen_layers_stay_frozen_until_unfreezing(tmp_path):
-    model = _vit()
-    model.blocks[1].attention.trainable = False
+@pytest.mark.parametrize(
+    ("build", "select_frozen", "num_frozen"),
+    [
+        (_vit, lambda model: model.blocks[1].attention, 8),  # four projections with biases
+        (_backbone, lambda model: model.necks[0].get_layer("norm_1"), 2),
+        (_backbone, lambda model: model.necks[0], 6),
+    ],
+    ids=["attention", "norm of a neck", "neck"],
+)
+def test_partly_frozen_models_stay_frozen_until_unfreezing(
+    build, select_frozen, num_frozen, tmp_path
+):
+    model = build()
+    select_frozen(model).trainable = False
     is_trainable = _trainable_weights(model)
-    # The attention has four projections with biases.
-    assert is_trainable.count(False) == 8
+    assert is_trainable.count(False) == num_frozen
     for frozen in (_reloaded(model, tmp_path), model):
         assert _trainable_weights(frozen) == is_trainable
         keras_vit.unfreeze(frozen, write=_quiet)

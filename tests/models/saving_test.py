@@ -107,6 +107,20 @@ def test_config_round_trip_restores_model_and_policy(kind):
 
 
 @pytest.mark.one_backend
+def test_config_with_a_custom_activation_needs_custom_objects():
+    def doubled(logits):
+        return 2 * logits
+
+    model = keras_vit.VisionTransformer(**TINY, head_bias=1.0, classifier_activation=doubled)
+    config = json.loads(json.dumps(model.get_config()))
+    loaded = keras_vit.VisionTransformer.from_config(config, custom_objects={"doubled": doubled})
+    images = images_for(model)
+    np.testing.assert_array_equal(loaded(images), model(images))
+    with pytest.raises(TypeError, match="Could not locate function 'doubled'"):
+        keras_vit.VisionTransformer.from_config(config)
+
+
+@pytest.mark.one_backend
 def test_version_0_1_file_is_rejected_but_its_weights_load(tmp_path):
     """Version 0.1.0 saved models as plain `keras.Model` objects."""
     model = randomize(keras_vit.VisionTransformer(**TINY), 0.3)

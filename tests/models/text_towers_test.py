@@ -43,9 +43,10 @@ def test_pooling_takes_one_token(options, ids, position):
     np.testing.assert_array_equal(pooled, tokens[:, position])
 
 
-def test_saving_keeps_frozen_parts_of_both_towers(tmp_path):
-    model = towers()
+def test_saving_keeps_frozen_parts(tmp_path):
+    model = towers(bias=-1.0)
     model.image.trainable = False
+    model.logit_bias.trainable = False
     model.text.blocks[0].trainable = False
     model.text.blocks[1].attention.trainable = False
     model.save(tmp_path / "towers.keras")
@@ -72,6 +73,7 @@ def test_mixed_precision_returns_float32_embeddings():
     [
         ({"pool": "first"}, "`pool` must be one of"),
         ({"pool": "end", "end_id": 20}, "requires `end_id`"),
+        ({"pool": "largest", "end_id": 3}, "other pooling does not use it"),
         ({"mlp": "swiglu"}, "`mlp` must be one of"),
         ({"length": 0}, "`length` must be an integer"),
     ],

@@ -168,10 +168,15 @@ def test_epsilon_reaches_every_norm():
         ({"distilled": True, "position_embedding": "learned2d"}, "no 2-D"),
         ({"distilled": True, "representation_size": 4}, "no `representation_size`"),
         ({"pool_norm": True, "classifier": "unpooled"}, "`pool_norm` requires"),
-        ({"rotary": {"grid": (2, 3)}}, "`rotary` must not contain"),
     ],
     ids=str,
 )
 def test_rejects_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         _tiny(**arguments)
+
+
+@pytest.mark.parametrize("rotary", [{"grid": (2, 3)}, {"base": 3}], ids=str)
+def test_rejects_unknown_names_in_rotary(rotary):
+    with pytest.raises(TypeError, match="`rotary` takes no argument"):
+        _tiny(rotary=rotary)
