@@ -36,6 +36,7 @@ class Checkpoint:
     other_arrays: dict[str, LazyArray]
     facts: Facts
     stated: Facts  # the facts that are not defaults of the dialect
+    has_config: bool  # whether the config of the library is next to the file
     unknown_kind: str = ""  # the model type in the config.json, if it belongs to no known family
 
     @property
@@ -78,7 +79,7 @@ def open_checkpoint(path, subtree="", num_heads=None, dialects=None):
             facts = _place_positions(weights, facts)
         kind = str(config.get("model_type") or config.get("architecture") or "")
         unknown_kind = "" if re.search(_KINDS, kind, re.IGNORECASE) else kind
-        yield Checkpoint(weights, others, facts, stated, unknown_kind)
+        yield Checkpoint(weights, others, facts, stated, bool(own_config), unknown_kind)
 
 
 def _separated(arrays, dialect, prefix, num_heads):
@@ -144,6 +145,10 @@ def _find_dialect(arrays, subtree, read, path, dialects=None):
                 best = (dialect, prefix)
                 best_score = score
             break
+    if subtree and not best[0].marker:
+        raise ValueError(
+            f"The file must have weights in the subtree {subtree!r}. Received: {path}:{subtree}"
+        )
     return best
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from keras_vit.checkpoints import published, registry
 from keras_vit.checkpoints.dialects.dialect import Facts
 from keras_vit.checkpoints.formats import open_checkpoint, read_class_names
+from keras_vit.checkpoints.planning import LoadOptions
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -45,6 +46,7 @@ def find_arguments(source, num_heads=None, grid=None):
 
     The arguments lack "input_shape" if the grid is unknown.
     """
+    LoadOptions(source_grid=grid)  # raises a `ValueError` for an invalid grid
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree, num_heads) as checkpoint:
         facts = Facts(grid=grid, num_heads=num_heads).over(checkpoint.facts)

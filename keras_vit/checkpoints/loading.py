@@ -150,6 +150,9 @@ def check_finite(name, values, source):
 def _check_numerics(model, checkpoint, source):
     """Raises a `ValueError` if the file and the model differ in one of `registry.NUMERICS`."""
     facts = {**checkpoint.facts.arguments, **checkpoint.facts.stated()}
+    if checkpoint.has_config:
+        # A config describes a model without the parts that it does not mention.
+        facts = {"rotary": None, "position_embedding_at": "stem", **facts}
     model_values = {
         name: model.arguments[name] for name in registry.NUMERICS if name in model.arguments
     }

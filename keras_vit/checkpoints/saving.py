@@ -14,7 +14,6 @@ from keras_vit import files
 from keras_vit.checkpoints import names, registry
 from keras_vit.checkpoints.formats import COMMENT
 from keras_vit.checkpoints.writing import write_folder
-from keras_vit.preprocessing import Preprocessing
 
 log = logging.getLogger("keras_vit")
 
@@ -184,15 +183,11 @@ def _facts(model):
         and isinstance(value, bool | int | float | str | tuple | dict | None)
     }
     preprocessing = getattr(model, "preprocessing", None)
-    is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(
-        preprocessing.channels
-    )
-    activation = _logits_activation(model)
     facts = {
         "constructor": getattr(model, "saved_as", type(model).__name__) if arguments else None,
         "arguments": arguments or None,
         "grid": getattr(model, "grid", None),
-        "preprocessing": None if is_default else preprocessing.to_config(),
-        "logits_activation": None if activation == "softmax" else activation,
+        "preprocessing": preprocessing and preprocessing.to_config(),
+        "logits_activation": _logits_activation(model),
     }
     return {name: value for name, value in facts.items() if value is not None}

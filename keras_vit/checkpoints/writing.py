@@ -49,6 +49,11 @@ log = logging.getLogger("keras_vit")
 def write_folder(model, path, library, arrays, class_names, logits_activation):
     """Writes a model as a folder, in the first dialect of a library that can store the model."""
     _check_format(model, library)
+    if library == "huggingface" and os.path.exists(os.path.join(path, "processor_config.json")):
+        raise ValueError(
+            "The folder has a processor_config.json, which takes precedence over the preprocessing "
+            f"of the model. Choose another folder. Received: path={path!r}"
+        )
     arguments = {**model.arguments, "preprocessing": model.preprocessing}
     labels = _labels(class_names, library)
     if logits_activation == "sigmoid" and arguments["include_top"]:

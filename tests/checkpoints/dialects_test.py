@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import keras_vit
 from keras_vit import checkpoints
+from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.checkpoints.names import POSITIONS
 from keras_vit.checkpoints.readers import NpzFile
 
@@ -128,6 +129,16 @@ def test_path_suffix_selects_a_subtree(tmp_path):
     arrays |= {name: array + 1 for name, array in original.items()}
     np.savez(tmp_path / "both.npz", **arrays)
     assert_matches_logits(small_model(weights=f"{tmp_path}/both.npz:img"), "vit_token")
+
+
+def test_rejects_missing_subtree(tmp_path):
+    with open_checkpoint(VIT_TOKEN) as checkpoint:
+        np.savez(
+            tmp_path / "model.npz",
+            **{name: array.read() for name, array in checkpoint.arrays.items()},
+        )
+    with pytest.raises(ValueError, match="must have weights in the subtree 'imgg'"):
+        small_model(weights=f"{tmp_path}/model.npz:imgg")
 
 
 def test_old_big_vision_file_keeps_its_logits(tmp_path):

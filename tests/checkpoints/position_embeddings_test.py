@@ -4,6 +4,7 @@ token."""
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.names import POSITIONS
 from keras_vit.checkpoints.position_embeddings import RULES, resample, resample_axis, source_grid
@@ -92,6 +93,9 @@ def test_source_grid_can_be_specified():
     assert report.resampled[0][2] == ((2, 8), (4, 4))
     with pytest.raises(ValueError, match="Set `source_grid="):
         checkpoints.load(model, VIT_TOKEN, source_grid=(3, 5))
+    for grid in (4, (4, 4, 4), (0, 4)):
+        with pytest.raises(ValueError, match="`source_grid` must be"):
+            keras_vit.from_pretrained(VIT_TOKEN, source_grid=grid)
 
 
 def test_class_token_position_is_added_to_the_token():

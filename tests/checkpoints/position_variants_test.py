@@ -63,6 +63,23 @@ def test_rejects_other_positions_with_equal_arrays(
         checkpoints.load(build(**variant_of_model), tmp_path / "model.npz", head="new")
 
 
+@pytest.mark.parametrize("library", ["huggingface", "timm"])
+@pytest.mark.parametrize(
+    "variant, expected",
+    [({"rotary": {}}, "rotary=None"), (SHARED, "position_embedding_at=stem")],
+    ids=["rotary", "shared"],
+)
+def test_rejects_positions_that_the_config_does_not_mention(variant, expected, library, tmp_path):
+    dinov2 = {"layer_scale": 1e-5, "exact_gelu": True, "include_top": False}
+    square = {"input_shape": (8, 8, 3), **dinov2}
+    checkpoints.save(build(**square), tmp_path, format=library)
+    model = build(**square, **variant)
+    with pytest.raises(ValueError, match=f"so the model must be built with {expected}"):
+        checkpoints.load(model, tmp_path)
+    changed = keras_vit.from_pretrained(tmp_path, **variant)  # the caller asks for another model
+    assert all(changed.arguments[name] == model.arguments[name] for name in variant)
+
+
 @pytest.mark.parametrize("variant", [LEARNED_2D, EVERY_LAYER, {**LEARNED_2D, **SHARED}], ids=str)
 def test_position_variants_are_resampled(variant, tmp_path):
     model = build(**variant)

@@ -23,6 +23,7 @@ PHOTOS = keras_vit.Preprocessing(
     rounding="uint8",
     library="torchvision",
 )
+DEFAULT = keras_vit.Preprocessing()
 
 
 def save_with_preprocessing(preprocessing, path):
@@ -98,12 +99,17 @@ def test_save_rejects_other_keras_models(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_saved_file_stores_the_preprocessing(tmp_path):
-    path = save_with_preprocessing(PHOTOS, tmp_path / "model.npz")
-    assert keras_vit.from_pretrained(path).preprocessing == PHOTOS
-    model = small_model()
+@pytest.mark.parametrize(
+    "stored, other",
+    [(PHOTOS, DEFAULT), (DEFAULT, PHOTOS)],
+    ids=["photos", "default"],
+)
+def test_saved_file_stores_the_preprocessing(stored, other, tmp_path):
+    path = save_with_preprocessing(stored, tmp_path / "model.npz")
+    assert keras_vit.from_pretrained(path).preprocessing == stored
+    model = small_model(preprocessing=other)
     checkpoints.load(model, path)
-    assert keras_vit.preprocessing_of(model) == PHOTOS
+    assert keras_vit.preprocessing_of(model) == stored
 
 
 @pytest.mark.one_backend
@@ -138,10 +144,13 @@ def test_load_converts_preprocessing_to_another_bit_depth(tmp_path):
 @pytest.mark.one_backend
 def test_saved_file_stores_the_logits_activation(tmp_path):
     model = small_model()
+    checkpoints.save(randomize(model), tmp_path / "softmax.npz")
     set_logits_activation(model, "sigmoid")
-    checkpoints.save(randomize(model), tmp_path / "model.npz")
+    checkpoints.save(model, tmp_path / "model.npz")
     restored = keras_vit.from_pretrained(tmp_path / "model.npz")
     assert logits_activation_of(restored) == "sigmoid"
+    checkpoints.load(restored, tmp_path / "softmax.npz")
+    assert logits_activation_of(restored) == "softmax"
     new_head = keras_vit.from_pretrained(tmp_path / "model.npz", head="new", classes=3)
     assert logits_activation_of(new_head) == "softmax"
 

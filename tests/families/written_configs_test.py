@@ -147,6 +147,20 @@ def test_written_config_lists_which_biases_exist(tmp_path):
     keras_vit.from_pretrained(tmp_path)
 
 
+def test_written_config_has_the_units_of_the_pooler(tmp_path):
+    arguments = {"include_top": False, "representation_size": 5, "exact_gelu": True}
+    checkpoints.save(keras_vit.VisionTransformer(**MODEL, **arguments), tmp_path, "huggingface")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["pooler_output_size"] == 5
+
+
+def test_rejects_folder_with_another_processor(tmp_path):
+    (tmp_path / "processor_config.json").write_text("{}")
+    model = keras_vit.VisionTransformer(**MODEL, exact_gelu=True)
+    with pytest.raises(ValueError, match="has a processor_config.json"):
+        checkpoints.save(model, tmp_path, format="huggingface")
+
+
 @pytest.mark.parametrize("class_token_position", [True, False])
 def test_eva_prefix_tokens_have_no_positions(class_token_position, tmp_path):
     model = keras_vit.VisionTransformer(

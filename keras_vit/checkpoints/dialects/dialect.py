@@ -63,13 +63,9 @@ class Facts:
         return dataclasses.replace(other, **self.stated())
 
     def replaced(self, arguments: Mapping[str, Any]) -> "Facts":
-        """Returns these facts with other values of some arguments of the model.
-
-        Stored arguments of the same names are removed.
-        """
+        """Returns these facts with other values of some arguments of the model."""
         changes = {name: value for name, value in arguments.items() if hasattr(self, name)}
-        stored = {name: value for name, value in self.arguments.items() if name not in arguments}
-        return dataclasses.replace(self, **changes, arguments=stored)
+        return dataclasses.replace(self, **changes, arguments={**self.arguments, **arguments})
 
 
 class Packed(tuple):

@@ -79,11 +79,11 @@ def _read_preprocessing(pretrained):
     """Converts the fields of a `pretrained_cfg` to fields of a `Preprocessing`."""
     interpolation = pretrained.get("interpolation") or "bicubic"
     crop_mode = pretrained.get("crop_mode") or "center"
-    if interpolation not in ("bilinear", "bicubic") or crop_mode not in ("center", "squash"):
+    supported = "bilinear" if interpolation == "bilinear" else "bicubic"
+    if interpolation != supported or crop_mode not in ("center", "squash"):
         warnings.warn(
             f"Ignored interpolation={interpolation!r} or crop_mode={crop_mode!r} in config.json. "
-            "Images are resized with bilinear or, here, bicubic interpolation, and their centers "
-            "are cropped.",
+            f"Images are resized with {supported} interpolation, and their centers are cropped.",
             stacklevel=3,
         )
     return {
@@ -91,7 +91,7 @@ def _read_preprocessing(pretrained):
         "std": [255 * x for x in pretrained["std"]],
         "resize": "stretch" if crop_mode == "squash" else "shorter_side",
         "crop_fraction": pretrained.get("crop_pct") or 0.875,
-        "interpolation": "bilinear" if interpolation == "bilinear" else "bicubic",
+        "interpolation": supported,
     }
 
 

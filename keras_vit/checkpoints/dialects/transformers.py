@@ -91,7 +91,8 @@ def write_config(arguments):
         return None
     name = "ViTForImageClassification" if arguments["include_top"] else "ViTModel"
     class_row = "" if arguments["class_token_position"] else "zeros"
-    config = shared_config(arguments, "vit", name, qkv_bias=True)
+    units = arguments["representation_size"] or None  # None for `hidden_size`
+    config = shared_config(arguments, "vit", name, qkv_bias=True, pooler_output_size=units)
     return Folder(config, tower="vit." if arguments["include_top"] else "", class_row=class_row)
 
 
