@@ -170,13 +170,12 @@ def preprocess(
         A float32 array `(B, S, P*P + 2, C)`.
 
     Raises:
-        ValueError: `max_patches` is not a positive integer, there are no images, or an image has
-            the wrong shape.
+        ValueError: `patch_size` or `max_patches` is not a positive integer, there are no images, or
+            an image has the wrong shape.
     """
-    if type(max_patches) is not int or max_patches < 1:
-        raise ValueError(
-            f"`max_patches` must be a positive integer. Received: max_patches={max_patches!r}"
-        )
+    for name, value in {"patch_size": patch_size, "max_patches": max_patches}.items():
+        if type(value) is not int or value < 1:
+            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     channels = len(mean)
     sizes = [np.shape(image) for image in images]
     if not sizes or any(len(size) != 3 or size[2] != channels or 0 in size for size in sizes):

@@ -10,7 +10,7 @@ from absl import flags
 
 from keras_vit import files
 from keras_vit.commands import command_line
-from keras_vit.plots import figure_class, to_pictures
+from keras_vit.plots import figure_class, shortened, to_pictures
 from keras_vit.training.weights import load_inputs
 
 FLAGS = flags.FLAGS
@@ -36,19 +36,23 @@ def main():
     rows = -(-FLAGS.batch_size // columns)
     figure = figure_class()(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
     upper, lower = figure.subfigures(2, 1)
+    preprocessing = inputs.model_preprocessing()
     for part, split, step, dataset, kind in (
         (upper, "train", FLAGS.step, train, inputs.train_target),
         (lower, "test", 0, inputs.eval_batches(), inputs.test_target),
     ):
         images, targets, weights = (values.numpy() for values in next(iter(dataset)))
         inputs.bad_examples(split, print).update(step)
-        part.suptitle(f"{split}: {images.shape}, {images.min():.2f} to {images.max():.2f}")
+        pixels = preprocessing.layout.pixels(images)
+        part.suptitle(f"{split}: {images.shape}, {pixels.min():.2f} to {pixels.max():.2f}")
         for axes in part.subplots(rows, columns, squeeze=False).flat:
             axes.set_axis_off()
-        pictures = to_pictures(images, inputs.model_preprocessing())
+        pictures = to_pictures(images, preprocessing)
         for axes, image, target, weight in zip(part.axes, pictures, targets, weights):
             axes.imshow(kind.picture(image, target) if weight else image)
-            axes.set_title(kind.title(target) if weight else "weight 0", fontsize=7)
+            title = kind.title(target) if weight else "weight 0"
+            lines = [shortened(line, 30) for line in title.split("\n")]
+            axes.set_title("\n".join(lines), fontsize=7)
     with files.atomic_path(FLAGS.output) as temporary:
         figure.savefig(temporary, dpi=100)
     print(f"wrote {FLAGS.output}")

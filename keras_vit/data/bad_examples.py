@@ -143,7 +143,7 @@ class BadExamples:
         if self.source.read is None:
             return "cannot be read"
         example, _, reason = examine(self.source, index, self.decode)
-        if example and self._target.problem_of(example):
+        if not reason and self._target.problem_of(example):
             raise_wrong_label(self._target, index)
         return reason or "failed twice, but is readable now"
 

@@ -73,7 +73,7 @@ def train_batches(
     options = dataclasses.replace(options or Options(), **fields).resolve(source)
     if not 0 <= seed < 2**31 or start_step < 0:
         raise ValueError(
-            f"`seed` must be a non-negative int32, and `start_step` 0 or more. "
+            "`seed` must be a non-negative int32, and `start_step` 0 or more. "
             f"Received: seed={seed}, start_step={start_step}"
         )
     target = target or Classes(source, options)

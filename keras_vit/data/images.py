@@ -88,21 +88,20 @@ def _orientation_parts(encoded):
 def header_size(encoded):
     """Returns the size in the header of an image file, int32 `(height, width)`; both numbers are 0
     for an unsupported file."""
-    head = tf.strings.join([tf.strings.substr(encoded, 0, 32), bytes(32)])
     png = PNG_SIGNATURE + b"\r\n\x1a\n\0\0\0\rIHDR"
 
     def pair(start, dtype, little_endian=True):
         """Returns `(height, width)` of a file that stores the width at byte `start`, and the height
         after it."""
-        return integers(head, start, 2, dtype, little_endian)[::-1]
+        return integers(encoded, start, 2, dtype, little_endian)[::-1]
 
     def webp():
-        kind = tf.strings.substr(head, 12, 4)
+        kind = tf.strings.substr(_head(encoded, 16), 12, 4)
         # An animation gets size 0, because it may have any number of frames.
-        is_still = 1 - integers(head, 20, 1, tf.uint8) // 2 % 2
-        sides = [integers(head, start, 1, tf.int32) % 2**24 + 1 for start in (27, 24)]
+        is_still = 1 - integers(encoded, 20, 1, tf.uint8) // 2 % 2
+        sides = [integers(encoded, start, 1, tf.int32) % 2**24 + 1 for start in (27, 24)]
         extended = is_still * tf.concat(sides, 0)
-        packed = integers(head, 21, 1, tf.int32)
+        packed = integers(encoded, 21, 1, tf.int32)
         lossless = tf.concat([packed // 2**14, packed], 0) % 2**14 + 1
         lossy = pair(26, tf.uint16) % 2**14
         sizes = tf.stack([extended, lossless, lossy])
@@ -124,10 +123,16 @@ def header_size(encoded):
 
 
 def integers(encoded, start, count, dtype, little_endian=True):
-    """Returns `count` integers that a file stores as `dtype` from byte `start` on, as int32."""
+    """Returns `count` integers that a file stores as `dtype` from byte `start` on, as int32; zeros
+    follow the end of the file."""
     length = count * dtype.size
-    stored = tf.strings.substr(encoded, start, length)
+    stored = tf.strings.substr(_head(encoded, start + length), start, length)
     return tf.cast(tf.io.decode_raw(stored, dtype, little_endian, length), tf.int32)
+
+
+def _head(encoded, length):
+    """Returns the first `length` bytes of a file and some zeros."""
+    return tf.strings.join([tf.strings.substr(encoded, 0, length), bytes(length)])
 
 
 def orientation(encoded):
@@ -181,10 +186,10 @@ def _widened(image, bit_depth):
 def _checked_size(encoded, size, max_megapixels):
     """Returns the file; raises a TensorFlow error if its format is unknown (size 0) or it has too
     many pixels."""
-    area = tf.reduce_prod(tf.cast(size, tf.int64))
+    area = tf.reduce_prod(tf.cast(size, tf.float64))
     too_large = f"larger than {max_megapixels:g} megapixels (max_megapixels); height and width:"
     message = tf.where(area > 0, too_large, "not an image in a known format; height and width:")
-    return checked(encoded, (area > 0) & (area <= int(max_megapixels * 1e6)), message, size)
+    return checked(encoded, (area > 0) & (area <= max_megapixels * 1e6), message, size)
 
 
 def _decode_jpeg(encoded, channels, dct, window=None):

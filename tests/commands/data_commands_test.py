@@ -100,6 +100,7 @@ def test_verify_data_rejects_bad_flags(flags, message, photos, cli):
 
 def test_show_batch_draws_the_inputs_of_the_model(photos, cli, tmp_path):
     pytest.importorskip("matplotlib")
+    (photos / "a").rename(photos / "$5_^ to $6")  # matplotlib must not typeset it as math
     preprocessing = keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3)
     model = keras_vit.VisionTransformer(
         **SIZES, input_shape=(16, 16, 3), preprocessing=preprocessing

@@ -13,7 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 from keras_vit import data, evaluation
 from keras_vit.data.targets.masks import class_colors
 
-from .helpers import names_of, read_all
+from .helpers import jpeg, names_of, read_all
 
 NAMES = ("sky", "tree", "road")
 DEPTH = np.arange(12, dtype=np.uint16).reshape(3, 4) * 1000
@@ -168,8 +168,15 @@ def test_gray_masks_keep_their_class_numbers(dtype):
 
 def test_gray_masks_may_have_three_channels():
     mask = blocks(0)
-    stored = png(mask[..., None].repeat(3, -1))
-    np.testing.assert_array_equal(decoded(target_of(stored, mask.shape)), mask)
+    values = mask[..., None].repeat(3, -1)
+    for stored in (png(values), values):
+        np.testing.assert_array_equal(decoded(target_of(stored, mask.shape)), mask)
+
+
+def test_arrays_of_colors_are_refused():
+    colors = np.stack([blocks(4), blocks(5), blocks(5)], -1)
+    target = target_of(colors, colors.shape[:2])
+    assert "a mask with colors" in target.problem_of(target.source.read(0))
 
 
 @pytest.mark.parametrize("classes", [2, 4, 16, 200])
@@ -240,6 +247,7 @@ def test_verify_names_each_wrong_file(scenes):
     (scenes / "masks" / "2.png").write_bytes(png(blocks(2)[1:]))
     (scenes / "masks" / "3.png").write_bytes(png(np.where(blocks(3) == 0, np.uint8(7), blocks(3))))
     (scenes / "masks" / "4.png").write_bytes(png(np.stack([blocks(4), blocks(5), blocks(5)], -1)))
+    (scenes / "masks" / "5.png").write_bytes(png(blocks(5))[:15])
     reasons = data.verify(data.load_split("masks", "", path=str(scenes)))["reasons"]
     expected = {
         "masks/0.png": "No such file",
@@ -247,10 +255,20 @@ def test_verify_names_each_wrong_file(scenes):
         "images/2.png": "63x80",
         "images/3.png": "but is: classes 7",
         "images/4.png": "needs --config.data.mask_colors",
+        "images/5.png": "Invalid PNG",
     }
     assert list(reasons) == [f"{scenes.as_posix()}/{name}" for name in expected]
     for reason, text in zip(reasons.values(), expected.values()):
         assert text in reason
+
+
+@pytest.mark.parametrize("content", [b"no image", jpeg(0)[:100]], ids=["text", "truncated"])
+def test_broken_image_with_a_mask_is_a_bad_example(content, scenes):
+    (scenes / "images" / "3.png").write_bytes(content)
+    inputs = load(scenes, train_split="", test_split="")
+    _, _, weights = next(iter(inputs.eval_batches()))
+    assert weights.numpy().tolist() == [1, 1, 1, 0, 1, 1]
+    assert inputs.bad_examples("test", lambda line: None).update(0) == 1
 
 
 def test_wrong_class_is_an_error_that_names_the_file(scenes):
@@ -339,15 +357,17 @@ def test_png_files_of_depths_need_16_bits():
         decoded(target_of(stored, DEPTH.shape, "depth"))
 
 
-def test_verify_names_negative_depths(scenes):
+def test_verify_names_wrong_depths(scenes):
     (scenes / "masks").rename(scenes / "depth")
     for number in range(6):
         path = scenes / "depth" / f"{number}.png"
         path.unlink()
         np.save(path.with_suffix(".npy"), np.full((64, 80), -3.0 if number == 4 else 2.0))
+    (scenes / "depth" / "5.npy").write_bytes(npy(np.ones((64, 80)))[:200])
     reasons = data.verify(data.load_split("depth", "", path=str(scenes)))["reasons"]
-    ((name, reason),) = reasons.items()
-    assert name == f"{scenes.as_posix()}/images/4.png" and "a minimum of -3" in reason
+    assert list(reasons) == [f"{scenes.as_posix()}/images/{number}.png" for number in (4, 5)]
+    for reason, text in zip(reasons.values(), ("a minimum of -3", "not decoded, because: EOF")):
+        assert text in reason
 
 
 @pytest.mark.parametrize(

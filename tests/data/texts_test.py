@@ -158,6 +158,19 @@ def test_captions_are_read_from_tfrecords(records):
     assert captions_of(data.load_split(**records)) == [*CAPTIONS]
 
 
+def test_invalid_utf_8_is_an_error_that_names_the_record(records, tmp_path):
+    captions = [b"a red bee", b"caf\xe9"]
+    examples = [{"image/encoded": jpeg(0), "caption": caption} for caption in captions]
+    write_examples(tmp_path / "train.tfrecord", examples)
+    source = data.load_split(**records)
+    ((name, reason),) = data.verify(source, **FIELDS)["reasons"].items()
+    assert name.endswith("record 1") and "a text in UTF-8, but is: b'caf" in reason
+    inputs = data.InputPipeline(source, source, FIELDS, 2, 0, 1.0, target="texts")
+    next(iter(inputs.eval_batches()))
+    with pytest.raises(ValueError, match="UTF-8.*record 1"):
+        inputs.bad_examples("test").update(0)
+
+
 def test_tfrecords_need_a_caption(records):
     with pytest.raises(ValueError, match="caption_key must name a text"):
         data.load_split(**records, caption_key="nothing")

@@ -20,7 +20,8 @@ class Masks(PixelValues):
     """A target is uint8 `(H, W)`: the class of each pixel, or 255 for pixels that do not count.
 
     A stored mask is an indexed PNG, whose indices are the classes; a gray PNG, whose values are
-    the classes; any PNG with the colors of `mask_colors`; or integers `(H, W)` or `(H, W, 1)`.
+    the classes; any PNG with the colors of `mask_colors`; or integers `(H, W)` or, with equal
+    channels, `(H, W, C)`.
 
     Attributes:
         mask_offset: number that is subtracted from the classes in the files; smaller classes are
@@ -72,7 +73,13 @@ class Masks(PixelValues):
                 f"mask_colors={self.options.mask_colors!r}"
             )
         mask = tf.cast(mask, tf.int32)
-        mask = mask[..., 0] if mask.shape.rank == 3 else mask
+        if mask.shape.rank == 3:
+            mask = images.checked(
+                mask[..., 0],
+                tf.reduce_all(mask[..., :1] == mask),
+                "a mask with colors must be a PNG file and needs --config.data.mask_colors; size:",
+                tf.shape(mask)[:2],
+            )
         offset = self.options.mask_offset
         if not offset:
             return mask
@@ -133,7 +140,8 @@ class Masks(PixelValues):
         return overlay(picture, target, self.classes)
 
     def _decoded(self, encoded):
-        """Returns the classes of a PNG file: int32 `(H, W)`."""
+        """Returns the values of a PNG file, int32 `(H, W, 3)`, or the classes of its colors, int32
+        `(H, W)`."""
         is_png = images.starts_with(encoded, images.PNG_SIGNATURE)
         size = tf.strings.length(encoded)
         encoded = images.checked(encoded, is_png, "a mask must be a PNG file; size in bytes:", size)
@@ -144,15 +152,7 @@ class Masks(PixelValues):
         # palette.
         pixels = tf.cast(tf.io.decode_png(encoded, 3, tf.uint16), tf.int32)
         pixels //= 65535 // (2 ** tf.where(color_type == 3, 8, bits) - 1)
-        if self._colors is not None:
-            return self._class_of_colors(pixels)
-        is_gray = tf.reduce_all(pixels[..., :1] == pixels)
-        return images.checked(
-            pixels[..., 0],
-            is_gray,
-            "a mask with colors needs --config.data.mask_colors; size:",
-            tf.shape(pixels)[:2],
-        )
+        return pixels if self._colors is None else self._class_of_colors(pixels)
 
     def _class_of_colors(self, pixels):
         """Returns the class of each color, or -1 for a color without a class."""
@@ -204,7 +204,7 @@ def _with_gray_palette(encoded):
 
     TensorFlow decodes the colors of an indexed file; with this palette, they are the indices.
     """
-    if encoded[25] != 3:
+    if encoded[25:26] != b"\3":
         return encoded
     start = 8
     while encoded[start + 4 : start + 8] not in (b"PLTE", b""):

@@ -115,11 +115,16 @@ def reader(target):
 
 
 def apply_to_bytes(function, encoded, dtype):
-    """Returns `function(encoded)` as a tensor of `dtype`; the function gets and returns Python
-    values."""
+    """Returns `function(encoded)` as a tensor of `dtype`; the function gets `bytes`.
+
+    Errors of the function become TensorFlow errors, as those of damaged files.
+    """
 
     def apply(value):
-        # An eager call passes an array.
-        return function(value if isinstance(value, bytes) else value.item())
+        try:
+            # An eager call passes an array.
+            return function(value if isinstance(value, bytes) else value.item())
+        except Exception as error:  # which an eager call would raise unchanged
+            raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
 
     return tf.numpy_function(apply, [encoded], dtype, stateful=False)

@@ -26,7 +26,7 @@ class Texts(Target):
     defaults: ClassVar = {"tokenizer": "", "text_length": 64}
 
     key = "caption"
-    rule = "a text"
+    rule = "a text in UTF-8"
     source_name = "captions"
 
     @staticmethod
@@ -49,10 +49,11 @@ class Texts(Target):
         if caption.shape.rank:  # several captions, or none
             caption = tf.concat([caption, [""]], 0)[0]
         tokenizer = self.tokenizer
-        ids = apply_to_bytes(lambda text: tokenizer([text.decode()])[0], caption, tf.int32)
+        text = tf.strings.unicode_transcode(caption, "UTF-8", "UTF-8", errors="ignore")
+        ids = apply_to_bytes(lambda text: tokenizer([text.decode()])[0], text, tf.int32)
         ids = tf.ensure_shape(ids, self.spec().shape)
         weight = tf.cast(tf.strings.length(tf.strings.strip(caption)) > 0, tf.float32)
-        return ids * tf.cast(weight, tf.int32), weight, tf.constant(True)
+        return ids * tf.cast(weight, tf.int32), weight, text == caption
 
     def check_splits(self, test):
         for target in (self, test):

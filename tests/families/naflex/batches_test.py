@@ -57,3 +57,10 @@ def test_pack_rejects_invalid_shapes(reference):
     for wrong in (patches[0], np.zeros((2, 16, 99))):
         with pytest.raises(ValueError, match="`patches` must be"):
             naflex.pack(wrong, shapes[:2])
+
+
+@pytest.mark.parametrize("wrong", [{"patch_size": 0}, {"max_patches": 2.5}])
+def test_preprocess_rejects_sizes_that_are_not_positive_integers(wrong, pictures):
+    sizes = {"patch_size": 4, "max_patches": 16, **wrong}
+    with pytest.raises(ValueError, match="must be a positive integer"):
+        naflex.preprocess(pictures, MEAN, MEAN, **sizes)
