@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from keras_vit.arguments import did_you_mean
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.sources import arrays, captions, file_lists, folders, pairs, tfds, tfrecords
@@ -181,7 +183,13 @@ def load_split(name: str, split: str, **fields: Any) -> Source:
             f"{name!r} takes only the fields {', '.join(['name', 'split', *taken])}. Received: "
             f"{', '.join(unknown)}"
         )
-    source = function(split, *rest, **changed)
+    try:
+        source = function(split, *rest, **changed)
+    except tf.errors.OpError as error:  # a remote file, for example in a bucket without access
+        raise ValueError(
+            f"The data cannot be read ({error.message.splitlines()[0]}). Received: name={name!r}, "
+            f"split={split!r}"
+        ) from error
     if source.finds_classes and "class_names" not in taken:  # the names cannot be passed to it
         source = dataclasses.replace(source, finds_classes=False)
     return source

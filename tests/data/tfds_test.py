@@ -77,7 +77,7 @@ def test_array_records_are_read_by_index(tmp_path):
 
 
 def test_remote_tfds_epochs_are_complete_and_shuffled(prepared, monkeypatch):
-    monkeypatch.setattr(sources.tfrecords, "is_remote", lambda file: True)
+    monkeypatch.setattr(sources.record_files, "is_remote", lambda file: True)
     source = data.load_split("tfds:flat", "train[3:]+test[:3]", path=prepared)
     assert source.read is None and source.num_examples == sum(source.shards.lengths) == 20
     assert source.name_of(0).endswith("record 3") and source.name_of(17).endswith("record 0")

@@ -76,6 +76,11 @@ def test_rejects_missing_files_and_other_formats(tmp_path):
         data.tfrecords(tmp_path / "text", ["a"])
 
 
+def test_an_unknown_file_system_is_an_error_of_one_line():
+    with pytest.raises(ValueError, match="cannot be read .*'nfs'.* split='nfs://a/b'"):
+        data.load_split("tfrecords", "nfs://a/b", classes=2)
+
+
 def test_rejects_compressed_records(tmp_path):
     path = str(tmp_path / "compressed")
     with tf.io.TFRecordWriter(path, "GZIP") as writer:
@@ -143,7 +148,7 @@ def test_remote_records_are_read_in_order(remote):
 
 def test_remote_records_are_counted_once(remote, monkeypatch):
     data.tfrecords(remote, ["a", "b", "c"])
-    monkeypatch.setattr(sources.tfrecords, "count_records", None)
+    monkeypatch.setattr(sources.record_files, "_count_records", None)
     assert data.tfrecords(remote, ["a", "b", "c"], num_examples=15).num_examples == 15
     with pytest.raises(ValueError, match="num_examples=16, 15 records"):
         data.tfrecords(remote, ["a", "b", "c"], num_examples=16)

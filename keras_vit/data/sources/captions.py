@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_vit.data.sources import tfds, tfrecords
+from keras_vit.data.sources import record_files, tfds
 from keras_vit.data.sources.listing import existing, file_source
 from keras_vit.data.sources.source import Source, check_pattern, checksum_of
 from keras_vit.data.sources.tables import HEADERS
@@ -118,8 +118,10 @@ def split_of_caption_tfrecords(
         example = tf.io.parse_single_example(record, features)
         return {"image": example[image_key], "caption": example[caption_key]}
 
-    pattern = tfrecords.pattern_of(split, path)
-    source = tfrecords.record_source(pattern, parse, num_examples, class_names=(), target="texts")
+    pattern = record_files.pattern_of(split, path)
+    source = record_files.record_source(
+        pattern, parse, num_examples, class_names=(), target="texts"
+    )
     _check_first(source, caption_key)
     return source
 

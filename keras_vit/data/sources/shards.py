@@ -26,7 +26,6 @@ _MAX_READERS = 64  # each reader keeps one file open
 # bytes.
 _SHARDS_PER_READER = 2
 _FOREVER = 2**62
-_BUFFER = 4 * 2**20  # bytes to read ahead, so that many records share the latency of one request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,52 +189,3 @@ class ShardReaders:
         padding = tf.data.Dataset.from_tensors((tf.constant(NO_EXAMPLE, tf.int64), "")).repeat()
         steps = -(-self._n // self._batch_size)
         return self._records(0, start, stop).concatenate(padding).batch(self.size).take(steps)
-
-
-def record_namer(files, lengths, skips):
-    """Returns a function that names an example by its file and record number; see `open_tfrecords`
-    for `skips`."""
-    starts = np.cumsum(lengths) - lengths
-
-    def name_of(index):
-        file = int(np.searchsorted(starts, index, side="right")) - 1
-        return f"{files[file]} record {index - starts[file] + skips[file]}"
-
-    return name_of
-
-
-def open_tfrecords(files, skips):
-    """Returns `Shards.open` for TFRecord files; a shard excludes the first `skips[shard]` records
-    of its file."""
-    names = tf.constant(files)
-    skips = tf.constant(skips, tf.int64)
-
-    def first_record(name):
-        return tf.data.TFRecordDataset(name, buffer_size=0).take(1).get_single_element()
-
-    def open_file(shard, skip):
-        records = tf.data.TFRecordDataset(names[shard], buffer_size=_BUFFER).skip(
-            skips[shard] + skip
-        )
-        # `ignore_errors` never returns for a file that cannot be opened, so test whether its first
-        # record can be read.
-        return (
-            tf.data.Dataset.from_tensors(names[shard])
-            .map(first_record)
-            .ignore_errors()
-            .flat_map(lambda _: records)
-        )
-
-    return open_file
-
-
-def count_records(file):
-    """Counts the records of a TFRecord file by reading all of it."""
-    try:
-        return sum(
-            len(records) for records in tf.data.TFRecordDataset(file, buffer_size=_BUFFER).batch(64)
-        )
-    except tf.errors.DataLossError:
-        raise ValueError(
-            f"A TFRecord file must be complete and uncompressed. Received: {file!r}"
-        ) from None

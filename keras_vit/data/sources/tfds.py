@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.data.sources.record_files import source_of_files
 from keras_vit.data.sources.source import Source, check_names, checksum_of
 from keras_vit.data.sources.text_files import names_in
-from keras_vit.data.sources.tfrecords import source_of_files
 
 
 def tfds(
