@@ -8,7 +8,6 @@ batches from a source. `from_config` returns an `InputPipeline`, which does both
 from keras_vit.data.bad_examples import BadExamples, verify
 from keras_vit.data.batching import eval_batches, evaluation_order, train_batches
 from keras_vit.data.config import (
-    InputPipeline,
     defaults,
     from_config,
     hide_accelerators_from_tensorflow,
@@ -18,6 +17,7 @@ from keras_vit.data.config import (
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.loading import SOURCES, dataset_names, load, load_split
 from keras_vit.data.options import Options
+from keras_vit.data.pipeline import InputPipeline
 from keras_vit.data.sources.arrays import arrays
 from keras_vit.data.sources.file_lists import file_list
 from keras_vit.data.sources.folders import folder, folder_splits

@@ -10,7 +10,7 @@ import keras
 from ml_collections import ConfigDict
 
 from keras_vit import data, tasks, terminal
-from keras_vit.data.config import Fingerprint
+from keras_vit.data.pipeline import Fingerprint
 from keras_vit.models.any_model import image_shape_of
 from keras_vit.models.freezing import frozen_weights, merge_lora
 from keras_vit.training import stored_models, trackers, validation

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit import data, tasks, training
-from keras_vit.data.config import Fingerprint
+from keras_vit.data.pipeline import Fingerprint
 from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 from keras_vit.training.weights import load_inputs

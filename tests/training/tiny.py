@@ -8,7 +8,7 @@ import tensorflow as tf
 from ml_collections import ConfigDict
 
 from keras_vit import VisionTransformer, data, optimizers, recipes, tasks
-from keras_vit.data.config import InputPipeline
+from keras_vit.data.pipeline import InputPipeline
 from keras_vit.training.tensorflow.batches import distributed_batches
 from keras_vit.training.tensorflow.state import State
 from keras_vit.training.tensorflow.step import make_train_steps
