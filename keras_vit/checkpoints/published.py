@@ -141,9 +141,9 @@ def _file_in(folder):
 def find(source, sizes=(), resolution=None):
     """Returns the published file for a source and the names of one or more model sizes, or None.
 
-    The result is None for a path, a URL, and a repository without a published file of this size. If
-    several files of a collection match, returns the file that was trained at `resolution`, or else
-    the first file.
+    The result is None for a path, a URL, and a repository without a published file of these sizes.
+    The files are those of the first size that has any. Of these, returns the file that was trained
+    at `resolution`, or else the first file.
     """
     named = is_name(source)
     if named:
@@ -151,7 +151,9 @@ def find(source, sizes=(), resolution=None):
     else:
         url = hub.URL + os.fspath(source)
         entries = [entry for entry in published_files() if entry.url == url]
-    found = [entry for entry in entries if entry.model in sizes]
+    models = {entry.model for entry in entries}
+    first = next((size for size in sizes if size in models), None)
+    found = [entry for entry in entries if entry.model == first]
     if named and not found:
         content = f"The file contains a {entries[0].model}. " if file_name(source) else ""
         raise ValueError(f"{content}{known_names(sizes)} Received: weights={source!r}")

@@ -23,7 +23,7 @@ from keras_vit.families.shared import (
 )
 
 M = {"hidden_size": 512, "num_layers": 12, "mlp_dim": 2048, "num_heads": 8}
-_DISTILLED = {"distilled": True, "patch_size": 16}
+_DISTILLED = {"distilled": True, "class_token_position": True, "patch_size": 16}
 _DEIT3 = {"layer_scale": 1e-6, "class_token_position": False}
 
 _size = Sizes(exact_gelu=True, position_resampling="bicubic")

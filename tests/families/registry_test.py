@@ -60,6 +60,16 @@ def test_constructor_rejects_weights_of_another_family():
         keras_vit.SigLIP_B16(weights="imagenet21k")
 
 
+def test_all_arguments_of_a_model_select_its_published_files():
+    for entry in published.published_files():
+        family = families.find_family(entry.model)
+        defaults = families.parameters_of(family.constructor).items()
+        arguments = {name: parameter.default for name, parameter in defaults}
+        arguments |= family.sizes[entry.model]
+        found = published.find_published(entry.collection, **arguments)
+        assert found.model == entry.model
+
+
 def test_only_some_sizes_have_no_published_weights():
     unpublished = set(NAMES) - {entry.model for entry in published.published_files()}
     # `from_pretrained` loads the first three from other repositories.
