@@ -92,7 +92,7 @@ ALLOWED_IMPORTS = {
         "terminal",
         "training",
     },
-    "configs": {"checkpoints", "data", "families", "recipes"},
+    "configs": {"checkpoints", "data", "families", "layers", "recipes"},
     "commands": {
         "arguments",
         "checkpoints",

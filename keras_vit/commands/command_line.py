@@ -97,10 +97,12 @@ def _parse(name, positional):
             # Errors in a config are raised only when its fields are read.
             flags.FLAGS.config.to_dict()
     except flags.Error as error:
-        # absl's error contains the whole traceback of a `ValueError` in a config file; print only
-        # the last line.
-        last = str(error).strip().splitlines()[-1]
-        _end(last.removeprefix("ValueError: ") if last.startswith("ValueError: ") else error)
+        # absl's error contains the whole traceback of an error in a config file. Print only its
+        # last line if the user caused the error.
+        kind, _, text = str(error).strip().splitlines()[-1].partition(": ")
+        if text.startswith("get_config()"):
+            _end(f"the config file does not fit the text after the colon of --config: {text}")
+        _end(text if kind == "ValueError" else error)
     except (AttributeError, KeyError) as error:  # ml_collections raises these for unknown fields
         _end(f"the config has no such field: {_text(error)}")
     except OSError as error:

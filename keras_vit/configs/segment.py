@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from keras_vit import data, families, recipes
 from keras_vit.checkpoints import published
 from keras_vit.data.loading import name_and_path
+from keras_vit.layers.resnet_stem import stem_stride_of
 
 # The metric that selects the best checkpoint of each task.
 _BEST = {"segmentation": "mean_iou", "depth": "abs_rel_error"}
@@ -28,7 +29,13 @@ def get_config(request=""):
         raise ValueError(f"`task` must be one of {', '.join(_BEST)}. Received: task={task!r}")
     head = choices.get("head", "dpt" if task == "depth" else "linear")
     architecture = families.model_config(model, head=head, head_dropout=0.1)
-    resolution = choices.get("resolution", 28 * architecture["model"].get("patch_size", 16))
+    arguments = architecture["model"]
+    stride = arguments.get("patch_size", 16) * stem_stride_of(arguments.get("resnet_blocks"))
+    resolution = choices.get("resolution", 28 * stride)
+    if not isinstance(resolution, int):
+        raise ValueError(
+            f"`resolution` must be a whole number of pixels. Received: resolution={resolution!r}"
+        )
     name, path = name_and_path(dataset)
     if name in ("folder", "list"):  # of images with masks or depths, not with classes
         name = "depth" if task == "depth" else "masks"

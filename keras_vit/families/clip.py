@@ -90,7 +90,7 @@ def read_config(config):
     """Returns the facts in the config.json of a CLIP model or of its image tower; see
     `Dialect.read_config`."""
     defaults = {**siglip.DEFAULTS, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
-    vision = {**defaults, **siglip.tower_of(config)}
+    vision = {**defaults, **transformers.tower_config(config, "vision")}
     mlp = vision["hidden_act"]
     facts = transformers.read_config({**vision, "hidden_act": "gelu"})
     if mlp not in ("quick_gelu", "gelu"):

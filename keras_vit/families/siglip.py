@@ -59,15 +59,8 @@ DEFAULTS = {
 
 def read_config(config):
     """Returns the facts in a config.json; see `Dialect.read_config`."""
-    return transformers.read_config({**DEFAULTS, **tower_of(config)})
-
-
-def tower_of(config):
-    """Returns the fields of a config.json that describe the image tower."""
-    tower = config.get("vision_config", config)
-    if not isinstance(tower, dict):
-        raise ValueError(f"`vision_config` must be a JSON object, not {tower!r}")
-    return tower
+    vision = transformers.tower_config(config, "vision")
+    return transformers.read_config({**DEFAULTS, **vision})
 
 
 def write_config(arguments):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from keras_vit.checkpoints import names
 from keras_vit.checkpoints.dialects.dialect import Facts
+from keras_vit.checkpoints.dialects.transformers import tower_config
 from keras_vit.checkpoints.dialects.vit_jax import VIT_JAX
 from keras_vit.families import inference, siglip
 from keras_vit.families.registry import Sizes
@@ -38,7 +39,7 @@ def infer(shapes, facts):
 
 def adapt(weights, facts, config):
     """Reshapes the patch matrix to a kernel, and a grid of positions to a sequence."""
-    channels = siglip.tower_of(config).get("num_channels", 3)
+    channels = tower_config(config, "vision").get("num_channels", 3)
     kernel = weights.get(names.EMBEDDING)
     if not kernel or len(kernel.shape) != 2:
         return facts
@@ -59,7 +60,7 @@ def adapt(weights, facts, config):
 def read_config(config):
     """Returns the facts in the config.json of `Siglip2Model` or `Siglip2VisionModel`; see
     `Dialect.read_config`."""
-    budget = siglip.tower_of(config).get("num_patches", 256)
+    budget = tower_config(config, "vision").get("num_patches", 256)
     return replace(siglip.read_config(config), arguments={"max_patches": budget})
 
 

@@ -5,7 +5,7 @@ import math
 import os
 from typing import Any
 
-import numpy as np
+import keras
 
 from keras_vit.arguments import check_arguments
 from keras_vit.checkpoints import hub, names, published
@@ -91,7 +91,8 @@ def two_towers(size: str, text: dict[str, Any] | None = None, **overrides: Any) 
         **overrides: arguments that replace those of the image tower, such as `input_shape`.
 
     Raises:
-        ValueError: the size or an argument is unknown.
+        ValueError: the size or an argument is unknown, or the towers have embeddings of different
+            sizes.
     """
     tower = text_tower(size, **(text or {}))
     is_clip = size.startswith("CLIP")
@@ -100,11 +101,11 @@ def two_towers(size: str, text: dict[str, Any] | None = None, **overrides: Any) 
     build = registry.find_family(image_size).functions[registry.constructor_name(image_size)]
     if not is_clip:
         return TwoTowers(build(**{"include_top": False, **overrides}), tower, bias=-10.0)
-    width = tower.arguments["embedding_size"]
-    image = build(**{"classes": width, **overrides})
-    kernel = image.head.kernel
-    noise = np.random.default_rng(0).normal(size=kernel.shape, scale=kernel.shape[0] ** -0.5)
-    kernel.assign(noise)
+    image = build(**{"classes": tower.arguments["embedding_size"], **overrides})
+    if image.head is not None and overrides.get("weights") is None:
+        kernel = image.head.kernel
+        initialize = keras.initializers.RandomNormal(stddev=kernel.shape[0] ** -0.5)
+        kernel.assign(initialize(kernel.shape))
     return TwoTowers(image, tower, scale=1 / 0.07)
 
 

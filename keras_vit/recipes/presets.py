@@ -50,7 +50,7 @@ def _is_bit(model):
     return families.canonical_name(model).startswith("BiT-")
 
 
-def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
+def pretraining(model: str, dataset: str, /, **choices: Any) -> dict[str, Any]:
     """Returns the pre-training recipe for a model and a dataset from the paper's Table 3.
 
     Args:
@@ -84,7 +84,7 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     }
 
 
-def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
+def augreg(model: str, dataset: str, /, **choices: Any) -> dict[str, Any]:
     """Returns AugReg's pre-training recipe for a Vision Transformer or a hybrid.
 
     Args:
@@ -123,7 +123,7 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     }
 
 
-def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
+def finetuning(model: str, dataset: str, /, **choices: Any) -> dict[str, Any]:
     """Returns the fine-tuning recipe for a dataset from the paper's Table 4.
 
     The learning rate is one of the `rates` of the dataset: 0.03 if Table 4 lists it, else the

@@ -238,6 +238,20 @@ def test_finetune_pair_needs_a_source():
         get_config("finetune_pair", ",loss=softmax")
 
 
+@pytest.mark.parametrize(
+    ("model", "resolution"),
+    [("DINOv2-S/14", 392), ("R50+ViT-B/16", 448), ("R+ViT-Ti/16", 896)],
+)
+def test_segmentation_has_28_tokens_on_each_side(model, resolution):
+    assert get_config("segment", f"{model},folder").data.image_size == resolution
+
+
+@pytest.mark.parametrize("resolution", ["big", "448.5"])
+def test_segmentation_rejects_resolution_that_is_no_whole_number(resolution):
+    with pytest.raises(ValueError, match="`resolution` must be a whole number"):
+        get_config("segment", f"DINOv2-S/14,folder,resolution={resolution}")
+
+
 @pytest.mark.parametrize("file", ["segment", "distill", "small_data"])
 def test_config_takes_the_name_of_a_class(file):
     config = get_config(file, "VisionTransformer,folder")

@@ -35,6 +35,7 @@ def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_p
     [
         (["--config.model.hiden_size=3"], 'no such field: .*Did you mean "hidden_size"'),
         (["--config=digit"], "--config must be a file or one of digits, .*digit"),
+        (["--config=digits:pets"], "does not fit the text after the colon of --config"),
         (["digits"], "this command takes only flags. Received: digits"),
         (["--config.model.num_heads=5"], "must divide `hidden_size`. Received: num_heads=5"),
         (["--config.strategy=tpu"], "No TPU was found: .*Received: strategy='tpu'"),

@@ -186,6 +186,16 @@ def test_image_size_determines_the_grid(tmp_path):
     assert model.arguments["class_token_position"]
 
 
+def test_second_config_of_old_clip_files_takes_precedence(tmp_path):
+    config = read_config("clip")
+    second = config["vision_config"]
+    wrong = {"num_attention_heads": 2, "hidden_act": "gelu"}
+    for first in ({"vision_config": wrong}, {}):
+        fields = {"model_type": "clip", **first, "vision_config_dict": second}
+        model = keras_vit.from_pretrained(write_case("clip", tmp_path, config=fields))
+        assert (model.num_heads, model.arguments["mlp"]) == (3, "quick_gelu")
+
+
 @pytest.mark.parametrize("case", ["clip", "siglip"])
 def test_num_heads_defaults_to_12_as_in_transformers(case, tmp_path):
     config = read_config(case)

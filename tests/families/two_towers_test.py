@@ -249,6 +249,24 @@ def test_clip_size_has_a_causal_text_tower():
 
 
 @pytest.mark.one_backend
+def test_clip_size_keeps_the_projection_of_weights(tmp_path):
+    one_layer = {"num_layers": 1, "mlp_dim": 8, "input_shape": (32, 32, 3)}
+    image = keras_vit.CLIP_B32(classes=512, **one_layer)
+    image.head.kernel.assign(image.head.kernel + 0.5)
+    checkpoints.save(image, tmp_path / "image.npz")
+    model = families.two_towers(
+        "CLIP-B/32", text=SMALL_TEXT, weights=tmp_path / "image.npz", **one_layer
+    )
+    assert (to_numpy(model.image.head.kernel) == 0.5).all()
+
+
+@pytest.mark.one_backend
+def test_clip_size_needs_a_projection():
+    with pytest.raises(ValueError, match="embeddings .* of the same size"):
+        families.two_towers("CLIP-B/32", text=SMALL_TEXT, num_layers=1, include_top=False)
+
+
+@pytest.mark.one_backend
 def test_siglip_size_has_a_logit_bias():
     model = families.two_towers("SigLIP-i18n-B/16", text=SMALL_TEXT, num_layers=1)
     assert model.logit_bias is not None

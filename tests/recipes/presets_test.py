@@ -140,10 +140,12 @@ def test_augreg_choices_set_config_fields():
         ("pretraining", "ViT-L/16", "jft300m", {"epochs": 8}, "epochs from 7.0, 14.0"),
         ("pretraining", "ViT-B/16", "jft300m", {"epochs": 7}, "no choices. Received: .*'epochs'"),
         ("pretraining", "ViT-H/14", "imagenet21k", {}, "rows for jft300m, imagenet2012"),
+        ("pretraining", "ViT-B/16", "jft300m", {"model": 7}, "no choices. Received: .*'model'"),
         ("pretraining", "DeiT", "imagenet21k", {}, "no row for this model"),
         ("augreg", "R50x1", "imagenet2012", {}, "hybrid for AugReg. .*model='R50x1'"),
         ("finetuning", "ViT-B/16", "mnist", {}, "Table 4 has rows for .*dataset='mnist'"),
         ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "resolution=378 or 518"),
+        ("finetuning", "ViT-B/16", "pets", {"dataset": 1}, "only resolution.*'dataset': 1"),
         ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "only resolution.*'rate': 0.1"),
     ],
 )

@@ -21,16 +21,9 @@ _CLIP_TEXT = {"causal": True, "pool": "largest"}
 _LOGITS = ((SCALE, SCALE), (BIAS, BIAS))
 
 
-def text_config_of(config):
-    """Returns the fields of a config.json that describe the text tower."""
-    tower = config.get("text_config", config)
-    # Old files of CLIP have a second dict, which takes precedence in transformers.
-    return {**(tower or {}), **(config.get("text_config_dict") or {})}
-
-
 def _read_transformers(config, defaults):
     """Returns the facts in a config.json, and the fields of the text tower with `defaults`."""
-    tower = {**defaults, **text_config_of(config)}
+    tower = {**defaults, **transformers.tower_config(config, "text")}
     activation = tower["hidden_act"]
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)

@@ -37,6 +37,18 @@ def read_config(config):
     )
 
 
+def tower_config(config, tower):
+    """Returns the fields of a config.json that describe its "vision" or "text" tower.
+
+    A config.json of one tower alone has these fields itself.
+    """
+    # Old files of CLIP have a second dict, which transformers uses instead of the first.
+    fields = config.get(f"{tower}_config_dict") or config.get(f"{tower}_config", config)
+    if not isinstance(fields, dict):
+        raise ValueError(f"`{tower}_config` must be a JSON object, not {fields!r}")
+    return fields
+
+
 def shared_config(arguments, model_type, architecture, square=False, **fields):
     """Returns the part of config.json that all models share, with extra `fields`.
 
