@@ -69,8 +69,11 @@ class Optimizer(keras.optimizers.Optimizer):
         self.slots = [*zip(self.momentums, *others)]
         self.layerwise_multipliers = layerwise_multipliers(variables, self.layer_decay)
         self.starts = [0] * len(variables)
+        flags = decay_flags(variables, self.decay_mask, self.no_decay)
         self.decays = [
-            self.decay * flag for flag in decay_flags(variables, self.decay_mask, self.no_decay)
+            # Keras' method knows the variables given to `exclude_from_weight_decay`.
+            self.decay * (flag and self._use_weight_decay(variable))
+            for flag, variable in zip(flags, variables)
         ]
 
     def start_at(self, step, variables):

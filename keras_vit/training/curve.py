@@ -56,8 +56,8 @@ def _loss_does_not_fall(steps, train):
         )
     # A model that was tuned before may be accurate from the start.
     is_accurate = "accuracy" in train and train["accuracy"][-1] > 0.9
-    is_warm = rate[-1] <= rate[-2]  # the warm-up is over
-    if min(loss[-2:]) > 0.98 * start and is_warm and not is_accurate:
+    has_warmed_up = rate[-1] <= rate[-2]
+    if min(loss[-2:]) > 0.98 * start and has_warmed_up and not is_accurate:
         return (
             f"nothing is learned: the training loss is {loss[-1]:.4g}, and was {start:.4g} in the "
             f"first steps; {advice}, and look at the images and labels with keras-vit show-batch"
@@ -93,7 +93,7 @@ def _still_falling(evaluations, noise, total_steps):
 
 def _flat(train, evaluations, noise):
     loss = evaluations["loss"]
-    is_near = np.abs(loss / loss[-1] - 1) <= noise
+    is_near = np.abs(loss - loss[-1]) <= noise * loss[-1]
     # From this evaluation on, all losses are near the last one.
     first = len(loss) - np.argmin(np.append(is_near[::-1], False))
     if len(loss) - first < 4:

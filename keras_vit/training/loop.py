@@ -348,7 +348,7 @@ def _nonfinite_message(engine, checkpoints, step, metrics):
     if saved := checkpoints.steps():
         kept = f"the last good checkpoint is {checkpoints.path(saved[-1])}"
     return (
-        f"Loss or gradients are not finite at step {step}: {layer}; {kept}. Try a lower learning "
+        f"The loss, a metric or a gradient is not finite at step {step}: {layer}; {kept}. Try a lower learning "
         "rate (--config.schedule.base), --config.clip_norm=1 or another --config.precision. "
         f"Received: {', '.join(f'{name}={values[-1].item()}' for name, values in metrics.items())}"
     )

@@ -159,7 +159,8 @@ def _build(config, task, engine, workdir, resumes):
     if is_frozen and not config.weights:
         lines.append(
             "warning: the frozen weights are random, because the config has no initial weights; "
-            "set --config.weights, or train all (--config.freeze= or --config.model.frozen=False)"
+            "set --config.weights, or train all (--config.freeze=, --config.lora_rank=0 or "
+            "--config.model.frozen=False)"
         )
     if config.batch_size > inputs.train.num_examples:
         lines.append(
@@ -204,4 +205,6 @@ def _check_continuation(counters, total_steps, inputs, workdir):
             f"workdir{advice}. Received: {now.num_train} training and {now.num_test} test examples"
         )
     workdir.record_change("data", before, now)
-    counters.best_metric = ""  # values on the old test set cannot be compared
+    # Values on the old test set cannot be compared.
+    counters.best_step = -1
+    counters.best_metric = ""

@@ -24,8 +24,8 @@ from keras import ops
 from keras_vit.optimizers.clipping import clip_factor, ema_update
 
 INITIAL_LOSS_SCALE = 2.0**15
-# The loss scale doubles after this many consecutive finite steps. It halves after a step with a
-# finite loss whose gradients or metrics are not finite, because the scaled gradients may have
+# The loss scale doubles after this many consecutive finite steps. It halves after a step whose loss
+# and metrics are finite and whose gradients are not, because the scaled gradients may have
 # overflowed.
 LOSS_SCALE_GROWTH_STEPS = 2000
 
@@ -63,8 +63,8 @@ def update(
 
     A step whose loss, metrics or gradients are not finite changes no weights. It also sets
     `running` to False, so that later steps of the same `Engine.train` call change nothing. There
-    are two exceptions, in which `running` stays True: `skip_nonfinite` is set, or the loss is
-    finite and the loss scale of mixed_float16 is above 1, its minimum.
+    are two exceptions, in which `running` stays True: `skip_nonfinite` is set, or only gradients
+    are not finite and the loss scale of mixed_float16 is above 1, its minimum.
 
     Args:
         optimizer: the built optimizer.
@@ -85,7 +85,8 @@ def update(
     if loss_scale is not None:
         gradients = [gradient / loss_scale for gradient in gradients]
     factor, norm = clip_factor(gradients, clip_norm)
-    finite = ops.logical_and(ops.all(ops.isfinite(means)), ops.isfinite(norm))
+    finite_means = ops.all(ops.isfinite(means))
+    finite = ops.logical_and(finite_means, ops.isfinite(norm))
     use = ops.logical_and(running, finite)
 
     # Update weights, slots, EMA and statistics, which keep their values if `use` is false.
@@ -103,7 +104,7 @@ def update(
     can_continue = ops.logical_or(finite, skip_nonfinite)
     scaling = []
     if loss_scale is not None:
-        scale_too_high = ops.logical_and(ops.isfinite(means[0]), ops.logical_not(finite))
+        scale_too_high = ops.logical_and(finite_means, ops.logical_not(finite))
         scaling = list(update_loss_scale(loss_scale, good_steps, finite, scale_too_high, running))
         can_continue = ops.logical_or(
             can_continue, ops.logical_and(scale_too_high, loss_scale > 1.0)

@@ -103,6 +103,14 @@ def test_decay_mask_selects_parameters(options, decayed):
     assert after == pytest.approx({path: 0.95 if path in decayed else 1 for path in after})
 
 
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_variables_excluded_by_keras_method_do_not_decay(name):
+    optimizer = optimizers.get(name, 0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    after = _train(optimizer, {"kernel": [1.0], "bias": [1.0]}, [[[0.0], [0.0]]])
+    np.testing.assert_allclose(after, [[0.95, 1.0]])
+
+
 def test_layer_decay_scales_rate_by_depth():
     variables = _model(num_layers=3).trainable_variables
     optimizer = optimizers.SGD(1.0, layer_decay=0.5)

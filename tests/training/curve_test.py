@@ -7,6 +7,8 @@ shifts, and `sgd_rate_1` has SGD, rate 1 and 200 warm-up steps.
 
 from pathlib import Path
 
+import numpy as np
+
 from keras_vit.training.curve import reading
 from keras_vit.training.metrics import read_metrics
 
@@ -60,6 +62,13 @@ def test_train_and_test_apart():
     # The training loss has risen by less than 10 % of its start, and evaluations are too few.
     assert lines[120] == ""
     assert "apart: the accuracy is 100 % on training images and 83 % on test" in lines[240]
+
+
+def test_loss_of_zero_is_flat():
+    loss = np.array([1, 0.5, 0.1, 0, 0, 0, 0, 0])
+    evaluations = {"step": np.arange(8), "loss": loss, "examples": np.full(8, 1000)}
+    steps = read_metrics(CURVES / "good_metrics.csv")
+    assert reading(steps, evaluations, 8).startswith("flat since step 3: the test loss was 0 then")
 
 
 def test_few_test_images_are_no_evidence():

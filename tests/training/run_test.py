@@ -16,6 +16,7 @@ from keras import ops
 from keras_vit import data, tasks, training
 from keras_vit.data.pipeline import Fingerprint
 from keras_vit.training.checkpoint_manager import finished_steps
+from keras_vit.training.diagnosis import Diverged
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 from keras_vit.training.weights import load_inputs
 
@@ -113,7 +114,9 @@ def test_final_evaluation_can_be_best(short_run):
 
 def test_nonfinite_loss_error_names_step_and_checkpoint(tmp_path):
     schedule = {"decay": "constant", "base": 1e30}
-    error = _error_of(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
+    with pytest.raises(Diverged) as caught:
+        _start(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
+    error = str(caught.value)
     assert "not finite at step 2: a forward pass without dropout is finite" in error
     assert f"the last good checkpoint is {tmp_path}/checkpoints/000000001." in error
     assert "--config.schedule.base" in error and "Received: loss=" in error
@@ -207,7 +210,7 @@ def test_repaired_test_set_needs_change(tmp_path):
     changes = _write_images(tmp_path / "images", broken=1, max_bad_share=0.5)
     run = tmp_path / "run"
     with pytest.raises(small_run.Stopped):
-        small_run.start("alone", run, small_run.stop_at("after step 1"), **changes)
+        small_run.start("alone", run, small_run.stop_at("step 2/2"), **changes)
     image = tmp_path / "images/train/class0/0.png"
     shutil.copy(image, tmp_path / "images/test/class0/0.png")
     with pytest.raises(ValueError, match="test set has changed.* --change"):
@@ -217,7 +220,12 @@ def test_repaired_test_set_needs_change(tmp_path):
     with pytest.raises(ValueError, match="dataset has changed"):
         small_run.start("alone", run, change=True, **changes)
     image.write_bytes(content)
-    result = small_run.start("alone", run, change=True, **changes)
+    with pytest.raises(small_run.Stopped):
+        small_run.start("alone", run, small_run.stop_at("after step 2"), change=True, **changes)
+    lines = []
+    training.load_checkpoint(run, lines.append)
+    assert lines[0].startswith("using the newest checkpoint")  # the best one is not known
+    result = small_run.start("alone", run, **changes)
     assert result.metrics["test/examples"] == 6
     (entry,) = json.loads((run / "changes.json").read_text())
     before, now = (Fingerprint(*values) for values in entry["changes"]["data"])

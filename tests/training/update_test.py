@@ -16,7 +16,7 @@ GRADIENTS = [np.array([0.0, 3.0], "float32"), np.array([[4.0]], "float32")]  # t
 OVERFLOW = [GRADIENTS[0] + np.inf, GRADIENTS[1]]
 
 
-def _update(gradients=GRADIENTS, loss=2.0, running=True, scaling=(), **options):
+def _update(gradients=GRADIENTS, loss=2.0, accuracy=0.25, running=True, scaling=(), **options):
     """Applies one update and returns `(before, after, running, metrics)`; `scaling` is the loss
     scale and the number of finite steps since it changed."""
     optimizer = optimizers.SGD(optimizers.Schedule("constant", 0.5, total_steps=10))
@@ -28,7 +28,7 @@ def _update(gradients=GRADIENTS, loss=2.0, running=True, scaling=(), **options):
         "averages": WEIGHTS,
         "scaling": [dtype(value) for dtype, value in zip((np.float32, np.int32), scaling)],
     }
-    means = np.array([loss, 0.25], "float32")  # the accuracy is 0.25
+    means = np.array([loss, accuracy], "float32")
     new_statistics = [8.0]
     state, *arguments = keras.tree.map_structure(
         ops.convert_to_tensor, [before, gradients, means, new_statistics, running]
@@ -57,7 +57,9 @@ def test_step_clips_gradients_and_updates_averages():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"loss": np.nan}, {"gradients": OVERFLOW}], ids=["loss", "gradients"]
+    "bad",
+    [{"loss": np.nan}, {"accuracy": np.nan}, {"gradients": OVERFLOW}],
+    ids=["loss", "metric", "gradients"],
 )
 @pytest.mark.parametrize("skip", [False, True])
 def test_nonfinite_step_changes_nothing(bad, skip):
@@ -86,10 +88,11 @@ def test_overflow_halves_loss_scale_down_to_its_minimum(scale, expected):
     assert after["scaling"] == [expected, 0] and running == (scale > 1)
 
 
-@pytest.mark.parametrize("scale", [1.0, 8.0])
-def test_nonfinite_loss_keeps_loss_scale(scale):
-    _, after, running, _ = _update(loss=np.nan, scaling=(scale, 1), skip_nonfinite=True)
-    assert running and after["scaling"] == [scale, 0]
+@pytest.mark.parametrize("name", ["loss", "accuracy"])
+@pytest.mark.parametrize("skip", [False, True])
+def test_nonfinite_loss_or_metric_keeps_loss_scale(name, skip):
+    _, after, running, _ = _update(**{name: np.nan}, scaling=(8.0, 1), skip_nonfinite=skip)
+    assert running == skip and after["scaling"] == [8.0, 0]
 
 
 def test_loss_scale_recovers_from_zero():
