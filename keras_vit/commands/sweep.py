@@ -61,14 +61,12 @@ def main():
     held_out = {"data.train_split": FLAGS.tune_train, "data.test_split": FLAGS.tune_val}
     check_data(config.data, held_out.values(), folds)
     seeds = _numbers("seeds", int)
-    if not seeds:
-        raise ValueError("--seeds must have at least one number. Received: seeds=''")
+    if not seeds or min(seeds) < 0:
+        raise ValueError(f"--seeds must be one or more numbers from 0. Received: seeds={seeds}")
+    rates = rates_to_try(config, folds)
     if folds:
         check_folds(config, folds)
     folder = FLAGS.workdir or f"runs/sweep-{command_line.run_name()}"
-    rates = _numbers("rates", float)
-    if not rates:
-        rates = [config.schedule.base] if folds else recipes.rates(config.data.name)
     rows = make_rows(
         lambda name, changes: _results(f"{folder}/{name}", changes),
         rates=rates,
@@ -109,6 +107,22 @@ def check_data(fields, held_out, folds):
             f"Received: data.name={fields.name!r}, tune_train={FLAGS.tune_train!r}, "
             f"tune_val={FLAGS.tune_val!r}"
         )
+
+
+def rates_to_try(config, folds):
+    """Returns the learning rates of `--rates`; without the flag, the config's rate for folds, and
+    otherwise those of Table 4."""
+    rates = _numbers("rates", float)
+    if not all(rate > 0 for rate in rates):  # also refuses NaN
+        raise ValueError(f"--rates must be positive. Received: rates={rates}")
+    if folds and not rates:
+        return [config.schedule.base]
+    if "schedule.base" in _overrides():
+        raise ValueError(
+            "--config.schedule.base does not apply to a sweep over --rates; leave it out. "
+            f"Received: schedule.base={config.schedule.base}"
+        )
+    return rates or recipes.rates(config.data.name)
 
 
 def check_folds(config, folds):
@@ -281,7 +295,7 @@ def config_with(changes):
 def _train(workdir, changes):
     """Trains in a separate process, so that its memory and devices are freed; returns False if
     training diverged."""
-    overrides = {**config_flags.get_override_values(FLAGS["config"]), **changes}
+    overrides = {**_overrides(), **changes}
     path = config_flags.get_config_filename(FLAGS["config"])
     command = [*_TRAIN, f"--config={path}", f"--workdir={workdir}"]
     command += [f"--config.{name}={value}" for name, value in overrides.items()]
@@ -298,7 +312,13 @@ def _train(workdir, changes):
     return not code
 
 
+def _overrides():
+    """Returns the fields that the command line overrides, as `{name: value}`."""
+    return config_flags.get_override_values(FLAGS["config"])
+
+
 def _numbers(flag, kind):
+    """Returns the different numbers in a list flag."""
     try:
         return list(dict.fromkeys(map(kind, FLAGS[flag].value)))
     except ValueError as error:
