@@ -33,7 +33,7 @@ from workers import Worker, in_turns, peak_bytes, seconds, serve
 import keras_vit
 from keras_vit import optimizers, recipes, tasks
 from keras_vit.training.checkpoint_manager import CheckpointManager
-from keras_vit.training.loop import Counters
+from keras_vit.training.counters import Counters
 from keras_vit.training.tensorflow import TensorFlowEngine
 from keras_vit.training.tensorflow.state import State
 from keras_vit.training.tensorflow.step import make_train_steps

@@ -8,7 +8,7 @@ images have more than three channels, the first three are drawn.
 
 from absl import flags
 
-from keras_vit import files
+from keras_vit import files, tasks
 from keras_vit.commands import command_line
 from keras_vit.plots import figure_class, shortened, to_pictures
 from keras_vit.training.weights import load_inputs
@@ -29,7 +29,7 @@ def main():
     config = FLAGS.config.copy_and_resolve_references()
     config.batch_size = FLAGS.batch_size
     config.seed = FLAGS.seed
-    inputs = load_inputs(config, print)
+    inputs = load_inputs(config, print, tasks.get(config))
     train = inputs.train_batches(start_step=FLAGS.step)
     # Draw both batches, one below the other.
     columns = min(FLAGS.batch_size, 8)

@@ -15,7 +15,6 @@ time, it tests on another fifth of the images; see `data.fold`. `spread.json` ha
 deviation and range of each test metric.
 """
 
-import csv
 import functools
 import itertools
 import math
@@ -30,8 +29,9 @@ from keras_vit import data, files, recipes, training
 from keras_vit.commands import command_line
 from keras_vit.data.loading import fields_of
 from keras_vit.data.sources.file_lists import is_list
+from keras_vit.training.counters import score
 from keras_vit.training.diagnosis import Diverged
-from keras_vit.training.loop import score
+from keras_vit.training.metrics import write_rows
 from keras_vit.training.progress import format_metrics, metrics_of_test
 
 FLAGS = flags.FLAGS
@@ -256,14 +256,10 @@ def spread(rows):
 
 
 def write_table(folder, rows):
+    """Writes the metrics of every run to `table.csv` and `table.json`."""
     folder = files.as_path(folder)
     files.make_dirs(folder)
-    with files.atomic_write(folder / "table.csv") as file:
-        writer = csv.DictWriter(
-            file, dict.fromkeys(name for row in rows for name in row), lineterminator="\n"
-        )
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(folder / "table.csv", rows)
     files.write_json(folder / "table.json", rows)
 
 

@@ -4,7 +4,6 @@ import abc
 import contextlib
 import dataclasses
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
@@ -14,19 +13,12 @@ from ml_collections import ConfigDict
 from keras_vit import optimizers
 from keras_vit.data import InputPipeline
 from keras_vit.tasks import Task
-from keras_vit.terminal import first_line
-from keras_vit.training import freezing
+from keras_vit.training import freezing, memory
 from keras_vit.training.diagnosis import first_nonfinite_layer
+from keras_vit.training.update import step_metrics
 
 # Allowed values of `config.shard`. TensorFlow supports only "".
 SHARDS = ("", "optimizer", "parameters")
-
-OUT_OF_MEMORY = (
-    "A device is out of memory. Set accumulate_steps=8 to split the batch into micro-batches, or "
-    "remat=True to recompute activations; both change results only by rounding and dropout masks. "
-    "Set precision='mixed_bfloat16' or halve batch_size to halve the size of activations. "
-    "With weights to start from, freeze='backbone' or lora_rank=8 trains fewer weights."
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +93,7 @@ class Engine(abc.ABC):
             self._late_weights = freezing.apply(config, self.model)
             optimizer = make_optimizer(config, total_steps)
             optimizer.build(self.model.trainable_variables)
-            optimizer.start_at(config.get("unfreeze_at_step", 0), self._late_weights)
+            optimizer.start_at(config.unfreeze_at_step, self._late_weights)
         self._place(
             optimizer, averaged=config.ema_decay > 0, scaled=config.precision == "mixed_float16"
         )
@@ -123,7 +115,7 @@ class Engine(abc.ABC):
         """Returns the compiled training function for a step; each variant of the task has its own
         function."""
         variant = self._task.variant_of_step(step)
-        is_late = step >= self._config.get("unfreeze_at_step", 0)
+        is_late = step >= self._config.unfreeze_at_step
         key = (variant, is_late)
         if key not in self._compiled:
             task = variant if is_late else freezing.Held(variant, self._late_weights)
@@ -168,7 +160,7 @@ class Engine(abc.ABC):
         )
 
     def _peak_memory(self):
-        return process_peak_memory()
+        return memory.process_peak_memory()
 
     def evaluate(self, compute: Callable | None = None) -> dict[str, float]:
         """Computes exact weighted means over all evaluation examples.
@@ -187,7 +179,7 @@ class Engine(abc.ABC):
         compute = compute or self._task.evaluate
         if compute not in self._evaluations:
             self._evaluations[compute] = self._make_sums(compute)
-        with self._explained_errors():
+        with memory.explained_errors():
             sums = self._batch_sums(self._evaluations[compute])
             return results(weighted_means(sums, self._inputs.test.num_examples))
 
@@ -265,25 +257,8 @@ class Engine(abc.ABC):
         num_batches = self.num_devices * self._config.accumulate_steps
         return first_nonfinite_layer(self.gather_model(), np.asarray(images), num_batches)
 
-    @contextlib.contextmanager
-    def _explained_errors(self):
-        """Converts an out-of-memory error of a device to a `ValueError` with advice."""
-        try:
-            yield
-        except Exception as error:
-            reason = first_line(getattr(error, "message", error))
-            if "ResourceExhausted" in type(error).__name__ or "RESOURCE_EXHAUSTED" in reason:
-                raise ValueError(f"{OUT_OF_MEMORY} Received: {reason}") from error
-            raise
-
     def _profiled(self, folder):
         return self._trace(str(folder)) if folder else contextlib.nullcontext()
-
-
-def step_metrics(task):
-    """Returns the names of the metrics of a step, in the order in which `update.update` returns the
-    values."""
-    return ("loss", *task.metrics, "grad_norm", "learning_rate")
 
 
 def make_optimizer(config, total_steps):
@@ -308,13 +283,3 @@ def weighted_means(sums, num_examples):
             f"{num_examples} examples"
         )
     return {**{name: value / weight for name, value in totals.items()}, "examples": weight}
-
-
-def process_peak_memory():
-    """Returns the peak memory of this process in bytes; 0 on Windows, where it is unknown."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    unit = 1 if sys.platform == "darwin" else 1024  # macOS reports bytes, Linux KiB
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -47,8 +47,8 @@ def apply(config, model):
     Returns the weights that are trained only from `config.unfreeze_at_step` on. They are not
     frozen, because they have slots and averages from the start.
     """
-    value = config.get("freeze", "")
-    rank = config.get("lora_rank", 0)
+    value = config.freeze
+    rank = config.lora_rank
     if rank:
         enable_lora(model, rank, write=_ignore)
     elif value == "backbone":
@@ -62,7 +62,7 @@ def apply(config, model):
                 f"Received: freeze={value!r}"
             )
         freeze(model, blocks, write=_ignore)
-    if not config.get("unfreeze_at_step", 0):
+    if not config.unfreeze_at_step:
         return []
     late = frozen_weights(model)
     unfreeze(model, write=_ignore)

@@ -14,7 +14,9 @@ from ml_collections import ConfigDict
 
 from keras_vit import data, terminal
 from keras_vit.training import preemption
+from keras_vit.training.bad_examples import count_bad, gather_bad
 from keras_vit.training.checkpoint_manager import CheckpointManager
+from keras_vit.training.counters import Counters, note_best
 from keras_vit.training.diagnosis import Diverged
 from keras_vit.training.engine import Engine
 from keras_vit.training.metrics import MetricWriter
@@ -23,27 +25,6 @@ from keras_vit.training.progress import Progress
 log = logging.getLogger(__name__)
 
 _CALL_SECONDS = 10  # longest call of `Engine.train`, because a run can only stop between calls
-
-
-@dataclasses.dataclass
-class Counters:
-    """The progress of a run, stored in its checkpoints."""
-
-    step: int = 0  # number of completed steps, which also determines the position in the data
-    evaluated_step: int = 0
-    skipped_steps: int = 0  # non-finite steps, which changed no weights
-    train_seconds: float = 0.0  # excluding evaluations and the saving of checkpoints
-    best_step: int = -1
-    best_value: float | None = None
-    best_metric: str = ""
-    best_loss: float | None = None  # at the best step
-    data: tuple = ()  # `InputPipeline.fingerprint()`
-    all_bad_examples: int = 0  # unreadable training examples, over all hosts
-    bad_in_epoch: tuple = ()  # the last epoch with such examples, and their number
-
-    def __post_init__(self):
-        if self.best_step >= 0 and self.best_value is None:
-            self.best_value = math.nan  # the JSON of a checkpoint stores NaN as null
 
 
 @dataclasses.dataclass
@@ -160,7 +141,7 @@ class Loop:
         counters = self.counters
         count = counters.step - first
         self.progress.report_first(count)
-        bad_counts = _count_bad(self.engine, counters, self._bad_examples, first, count)
+        bad_counts = count_bad(self.engine, counters, self._bad_examples, first, count)
         self.metric_writer.write_steps(counters.step, outputs, bad_counts)
         if not outputs.can_continue:
             raise Diverged(
@@ -213,7 +194,6 @@ class Loop:
         note_best(self.counters, self.config.best_metric, metrics)
         # All hosts must load the same checkpoint and stop at the same step.
         (self.counters.best_step,), *_ = self.engine.gather_hosts([self.counters.best_step])
-        self.metric_writer.flush()
         self.checkpoints.update(step, dataclasses.asdict(self.counters))
 
     def _evaluate(self):
@@ -236,7 +216,7 @@ class Loop:
         many."""
         bad_examples = self.inputs.bad_examples("test", self._warn_of_test)
         steps = range(-(-self.inputs.test.num_examples // self.inputs.batch_size))
-        count = sum(_gather_bad(self.engine, bad_examples, steps))
+        count = sum(gather_bad(self.engine, bad_examples, steps))
         bad_examples.check(0, count)
         return count
 
@@ -264,57 +244,7 @@ class Loop:
 
 def exports_best(config):
     """Returns whether the best checkpoint is the result of a run, and not the last one."""
-    return config.eval_every_steps > 0 and config.get("export_model", "last") == "best"
-
-
-def check_test_examples(engine, inputs):
-    """Raises a `ValueError` if no test example is usable, or too many are unreadable before the
-    first usable one."""
-    bad_examples = inputs.bad_examples("test", log.debug)
-    batches = inputs.eval_batches(engine.num_hosts, engine.host_index)
-    for step, (_, _, weights) in enumerate(batches):
-        bad_examples.check(step, *_gather_bad(engine, bad_examples, [step]))
-        usable = int(np.count_nonzero(np.asarray(weights)))
-        if any(usable_of_host for (usable_of_host,) in engine.gather_hosts([usable])):
-            return
-    raise ValueError(
-        "At least one evaluation example must be readable and labeled. Received: "
-        f"{inputs.test.num_examples} examples"
-    )
-
-
-def _count_bad(engine, counters, bad_examples, first, steps):
-    """Returns the number of unreadable examples in each step from `first` to `first + steps - 1`,
-    over all hosts."""
-    # Restore the count of the run before it was resumed. With sampling, it may contain the same
-    # examples as the following steps.
-    if counters.bad_in_epoch and not bad_examples.is_sampled:
-        bad_examples.counts.setdefault(*counters.bad_in_epoch)
-    totals = _gather_bad(engine, bad_examples, range(first, first + steps))
-    for i, total in enumerate(totals):
-        bad_examples.check(first + i, total, endless=True)
-    counters.all_bad_examples += sum(totals)
-    counters.bad_in_epoch = max(bad_examples.counts.items(), default=())
-    return totals
-
-
-def _gather_bad(engine, bad_examples, steps):
-    """Returns the number of bad examples of each step, over all hosts. A wrong label raises an
-    error on every host."""
-    error = None
-    counts = [0] * len(steps)
-    try:
-        counts = [bad_examples.update(step) for step in steps]
-    except ValueError as wrong_label:
-        error = wrong_label
-    # Other hosts would wait forever for a host that raises its error before it has reported.
-    reports = engine.gather_hosts([int(error is not None), *counts])
-    failures, *totals = map(sum, zip(*reports))
-    if failures:
-        raise error or ValueError(
-            "Labels must be in range. Received: an example of another host; see its log"
-        )
-    return totals
+    return config.eval_every_steps > 0 and config.export_model == "best"
 
 
 def _next_stop(config, step, total_steps):
@@ -348,33 +278,11 @@ def _nonfinite_message(engine, checkpoints, step, metrics):
     if saved := checkpoints.steps():
         kept = f"the last good checkpoint is {checkpoints.path(saved[-1])}"
     return (
-        f"The loss, a metric or a gradient is not finite at step {step}: {layer}; {kept}. Try a lower learning "
-        "rate (--config.schedule.base), --config.clip_norm=1 or another --config.precision. "
+        f"The loss, a metric or a gradient is not finite at step {step}: {layer}; {kept}. Try a "
+        "lower learning rate (--config.schedule.base), --config.clip_norm=1 or another "
+        "--config.precision. "
         f"Received: {', '.join(f'{name}={values[-1].item()}' for name, values in metrics.items())}"
     )
-
-
-def note_best(counters, name, metrics):
-    """Records the evaluation at `counters.step` if its metric `name` is the best so far; the loss
-    breaks ties, also between NaN."""
-    value = metrics[name]
-    loss = metrics["loss"]
-    scores = score(name, value), score("loss", loss)
-    best_scores = score(name, counters.best_value), score("loss", counters.best_loss)
-    # The metric differs in the first evaluation, or if --change selected another one.
-    if counters.best_metric != name or scores > best_scores:
-        counters.best_metric = name
-        counters.best_value = value
-        counters.best_loss = loss
-        counters.best_step = counters.step
-
-
-def score(name, value):
-    """Returns a number that is higher for a better value of a metric, which is a lower value if the
-    name ends in "loss" or "error". NaN, null in a checkpoint, is worst."""
-    if value is None or math.isnan(value):
-        return -math.inf
-    return -value if name.endswith(("loss", "error")) else value
 
 
 def _due(step, every):

@@ -18,36 +18,21 @@ from keras_vit.training.trackers import Tracker
 
 class MetricWriter:
     """Writes the metrics of steps and evaluations, also to a tracker if it is named; does nothing
-    unless `enabled`."""
+    unless this is process 0."""
 
     def __init__(
-        self,
-        workdir,
-        counters,
-        columns,
-        progress,
-        *,
-        log_every_steps,
-        total_steps,
-        test_examples,
-        write,
-        tracker="",
-        enabled=True,
+        self, workdir, step, columns, progress, *, log_every_steps, test_examples, tracker=""
     ):
-        self._enabled = enabled
-        if not enabled:
+        self._enabled = workdir.is_chief
+        if not self._enabled:
             return
         self._steps_path = workdir.path / "metrics.csv"
-        self._steps_table = MetricsTable(
-            self._steps_path, (*columns, "bad_examples"), counters.step
-        )
+        self._steps_table = MetricsTable(self._steps_path, (*columns, "bad_examples"), step)
         self._evaluations_path = workdir.path / "evaluations.csv"
         self._scalars = [Scalars(workdir.tensorboard)]
         if tracker:
-            self._scalars.append(Tracker(tracker, workdir, write))
+            self._scalars.append(Tracker(tracker, workdir, progress.write))
         self._progress = progress
-        self._write = write
-        self._total_steps = total_steps
         self._every = log_every_steps
         self._test_examples = test_examples
         self._start_line()
@@ -62,7 +47,7 @@ class MetricWriter:
         for name, values in metrics.items():
             self._since_line[name].extend(values)
         self._input_wait += outputs.input_wait
-        if step % self._every and step < self._total_steps:
+        if step % self._every and step < self._progress.total_steps:
             return
         # Leave out skipped steps, unless all steps were skipped.
         values = np.array(list(self._since_line.values()), np.float64)
@@ -95,13 +80,13 @@ class MetricWriter:
         total = f"{self._test_examples:,}"
         count = total if scored == self._test_examples else f"{scored:,} of {total}"
         missing = f"; {bad:,} cannot be read" if bad else ""
-        self._write(
+        self._progress.write(
             wrap(f"after step {step}: {format_metrics(shown)} on {count} test images{missing}")
         )
         self.flush()
         tables = read_metrics(self._steps_path), read_metrics(self._evaluations_path)
-        if line := curve.reading(*tables, self._total_steps):
-            self._write(wrap(f"  {line}"))
+        if line := curve.reading(*tables, self._progress.total_steps):
+            self._progress.write(wrap(f"  {line}"))
 
     def flush(self):
         """Writes all pending rows. Call this before saving a checkpoint, so that no row is lost."""
@@ -164,6 +149,11 @@ def write_evaluation(path, step, metrics):
     read = csv.DictReader(_whole_lines(path))
     rows = [row for row in read if row["step"].isdecimal() and int(row["step"]) < step]
     rows.append({"step": step, **{name: _exact(value) for name, value in metrics.items()}})
+    write_rows(path, rows)
+
+
+def write_rows(path, rows):
+    """Writes dicts as the rows of a table; a value that a row lacks is NaN."""
     columns = dict.fromkeys(name for row in rows for name in row)
     with _explained(path), files.atomic_write(path) as file:
         writer = csv.DictWriter(file, columns, restval="nan", lineterminator="\n")

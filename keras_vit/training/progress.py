@@ -7,7 +7,7 @@ import time
 
 from keras_vit import cost
 from keras_vit.models.freezing import frozen_weights
-from keras_vit.training.workdir import default_fields, flat
+from keras_vit.training.config_changes import default_fields, flat
 
 COLUMNS = 100  # maximum line length
 
@@ -67,10 +67,10 @@ class Progress:
     def __init__(
         self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=0.0
     ):
-        self._total_steps = total_steps
+        self.total_steps = total_steps
         self._batch_size = batch_size
         self._devices = devices
-        self._write = write
+        self.write = write
         self._clock = clock
         self._command_start = start
         self.begin()
@@ -88,7 +88,7 @@ class Progress:
         before = self._training_start - self._command_start
         took = self._clock() - self._training_start
         what = "step" if steps == 1 else f"{steps} steps"
-        self._write(
+        self.write(
             f"training began after {before:.1f} s; the first {what} took {took:.1f} s, including "
             "compilation"
         )
@@ -103,11 +103,11 @@ class Progress:
         seconds = max(now - self._start, 1e-9)
         self._start = now
         speed = steps * self._batch_size / seconds
-        remaining = (self._total_steps - step) * self._batch_size / speed
+        remaining = (self.total_steps - step) * self._batch_size / speed
         hidden = ("grad_norm", "learning_rate")
         shown = {name: value for name, value in metrics.items() if name not in hidden}
         parts = [
-            f"step {step:{len(str(self._total_steps))}}/{self._total_steps}",
+            f"step {step:{len(str(self.total_steps))}}/{self.total_steps}",
             format_metrics(shown, separator="  ", percent="5.1f"),
             f"grad {metrics['grad_norm']:.2g}",
             f"{skipped} of {steps} steps skipped" if skipped else "",
@@ -119,7 +119,7 @@ class Progress:
             f"({speed / self._devices:,.0f} per device)" if self._devices > 1 else "",
             f"{format_seconds(remaining)} left",
         ]
-        self._write(wrap("  ".join(filter(None, parts))))
+        self.write(wrap("  ".join(filter(None, parts))))
 
 
 def format_metrics(metrics, separator=", ", percent=".2f"):

@@ -14,14 +14,17 @@ from keras_vit.data.pipeline import Fingerprint
 from keras_vit.models.any_model import image_shape_of
 from keras_vit.models.freezing import frozen_weights, merge_lora
 from keras_vit.training import stored_models, trackers, validation
+from keras_vit.training.bad_examples import check_test_examples
 from keras_vit.training.checkpoint_manager import CheckpointManager
-from keras_vit.training.engine import Engine, step_metrics
+from keras_vit.training.counters import Counters
+from keras_vit.training.engine import Engine
 from keras_vit.training.engines import choose_engine
 from keras_vit.training.global_state import dtype_policy_and_seed
 from keras_vit.training.loading import RunResult
-from keras_vit.training.loop import Counters, Loop, check_test_examples
+from keras_vit.training.loop import Loop
 from keras_vit.training.metrics import MetricWriter
 from keras_vit.training.progress import Progress, run_summary
+from keras_vit.training.update import step_metrics
 from keras_vit.training.weights import load_inputs, weights_loader
 from keras_vit.training.workdir import Workdir, read_model
 
@@ -106,15 +109,12 @@ def run(
         progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
         metric_writer = MetricWriter(
             workdir,
-            counters,
+            counters.step,
             step_metrics(task),
             progress,
             log_every_steps=config.log_every_steps,
-            total_steps=total_steps,
             test_examples=inputs.test.num_examples,
-            write=write,
             tracker=tracker,
-            enabled=engine.host_index == 0,
         )
         loop = Loop(
             config,

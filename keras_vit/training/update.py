@@ -42,6 +42,12 @@ class TrainState:
     scaling: list[Any]  # `[loss_scale, good_steps]` with mixed_float16, otherwise empty
 
 
+def step_metrics(task):
+    """Returns the names of the metrics of a step, in the order in which `update` returns the
+    values."""
+    return ("loss", *task.metrics, "grad_norm", "learning_rate")
+
+
 def update(
     optimizer,
     state,

@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 
-from keras_vit import data, tasks
+from keras_vit import data
 from keras_vit.checkpoints import fetch, find_preprocessing, load
 from keras_vit.layers import InputPreprocessing
 from keras_vit.preprocessing import Preprocessing
 
 
-def load_inputs(config, write, task=None):
+def load_inputs(config, write, task):
     """Loads the data for a task. Images are decoded and normalized as the weights expect.
 
     The preprocessing of the weights is read from the task's `facts_of_weights`, if it is there;
@@ -20,10 +20,9 @@ def load_inputs(config, write, task=None):
     differs, warns and keeps the config's normalization. `library` in the config replaces that of
     the weights.
     """
-    kind = tasks.TASKS.get(config.task, tasks.Task) if task is None else task
-    facts = {} if task is None else task.facts_of_weights
-    fields = {"batch_size": config.batch_size, "seed": config.seed, "target": kind.target}
-    inputs = data.from_config(config.data, **fields, **kind.target_arguments(config))
+    facts = task.facts_of_weights
+    fields = {"batch_size": config.batch_size, "seed": config.seed, "target": task.target}
+    inputs = data.from_config(config.data, **fields, **task.target_arguments(config))
     if "preprocessing" not in facts:
         found = config.weights and find_preprocessing(config.weights, **_size(config, inputs))
         facts["preprocessing"] = found.to_config() if found else None

@@ -12,30 +12,16 @@ from typing import Any
 import keras
 from ml_collections import ConfigDict
 
-from keras_vit import data, files, recipes, tasks
+from keras_vit import files, recipes
 from keras_vit.training.checkpoint_manager import finished_steps
+from keras_vit.training.config_changes import (
+    check_state_fields,
+    differences,
+    fixed_changes,
+    flat,
+)
 from keras_vit.training.hosts import is_chief
 from keras_vit.training.lock import workdir_lock
-
-# Config fields that may change when a run resumes. They affect results only by rounding, with one
-# exception: on TensorFlow, dropout masks depend on the number of replicas.
-FREE_FIELDS = (
-    "recipe",
-    "teacher",  # its weights are compared
-    "strategy",
-    "shard",
-    "tpu_address",
-    "steps_per_call",
-    "checkpoint_every_steps",
-    "log_every_steps",
-    "profile",
-    "data.prefetch",
-    "data.threads",
-)
-# Paths, which may change until the run is finished, because a fingerprint covers the contents of
-# the files.
-_PATHS = ("data.path", "data.class_names")
-_LISTS = ("data.train_split", "data.test_split")  # paths if `data.name` is "list"
 
 
 class Workdir:
@@ -46,8 +32,9 @@ class Workdir:
     Args:
         path: the folder, local or remote ("gs://bucket/run"), shared by all hosts of a run.
         config: the config of the run, a nested dict of plain values.
-        change: whether an unfinished run may continue with another config. `FREE_FIELDS` and paths
-            may always change. None is False, but the error does not advise to continue the run.
+        change: whether an unfinished run may continue with another config. Paths, and fields that
+            affect results only by rounding, may always change. None is False, but the error does
+            not advise to continue the run.
 
     Attributes:
         path, checkpoints, export, tensorboard: the folder and its subfolders, as path objects.
@@ -148,25 +135,14 @@ class Workdir:
     def _compare(self, change):
         """Returns the differences from the stored config as `{name: [before, now]}`, or raises a
         `ValueError`."""
-        existing = self._read_json("config.json")
-        if existing is None:
+        stored = self._read_json("config.json")
+        if stored is None:
             return {}
-        if self._config.keys() - existing.keys():
-            existing = {**_defaults(self._config), **existing}
-        names = sorted(self._config.keys() | existing.keys())
-        pairs = {name: [existing.get(name), self._config.get(name)] for name in names}
-        changes = {name: values for name, values in pairs.items() if values[0] != values[1]}
+        changes = differences(stored, self._config)
         is_done = self.results() is not None
-        paths = _PATHS + (_LISTS if self._config.get("data.name") == "list" else ())
-
-        def is_free(name, before, now):
-            if is_done and name in paths:
-                return _is_same(before, now)  # the results are those of the data
-            return name in FREE_FIELDS + paths
-
-        fixed = {name: values for name, values in changes.items() if not is_free(name, *values)}
+        fixed = fixed_changes(changes, self._config, is_done)
         if change:
-            _check_state_fields(fixed)
+            check_state_fields(fixed)
         if fixed and (not change or is_done):
             difference = ", ".join(
                 f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items()
@@ -206,7 +182,7 @@ def _command(config):
 
 
 def read_config(path: str | os.PathLike) -> ConfigDict:
-    """Reads the config of a run.
+    """Reads the config of a run. Fields that its version did not have get their defaults.
 
     Args:
         path: the workdir of the run, local or remote.
@@ -215,13 +191,13 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
         ValueError: `config.json` is missing or damaged.
     """
     fields = _read_required(path, "config.json")
-    config: dict[str, Any] = {"model": {}, "data": {}}  # the file has no fields of an empty group
+    config = recipes.defaults()
     for name, value in fields.items():
         *groups, last = name.split(".")
         group = config
         for part in groups:
             group = group.setdefault(part, {})
-        group[last] = tuple(value) if isinstance(value, list) else value
+        group[last] = _with_tuples(value)
     return ConfigDict(config)
 
 
@@ -256,58 +232,3 @@ def _with_tuples(value):
     if isinstance(value, dict):
         return {name: _with_tuples(item) for name, item in value.items()}
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
-
-
-def _check_state_fields(changes):
-    """Raises a `ValueError` if a change has no effect, needs state that checkpoints lack, or
-    discards the EMA."""
-    for name, (before, now) in changes.items():
-        if name in ("weights", "weights_channels"):
-            reason = "weights are loaded only at its start"
-        elif name == "ema_decay" and before and not now:
-            reason = "its checkpoints contain an EMA, which would be lost"
-        elif name == "optimizer.name" or (name == "ema_decay" and not before):
-            reason = "its checkpoints lack state that the new value needs"
-        else:
-            continue
-        raise ValueError(
-            f"`{name}` cannot change within a run, because {reason}. Choose another workdir, or "
-            f"restore --config.{name}={before}. Received: {name}={now!r}"
-        )
-
-
-def default_fields(config):
-    """Returns the defaults of all fields as a nested dict, with the model fields of the config's
-    task."""
-    fields = {**recipes.defaults(), "data": data.defaults()}
-    if config.get("task") in tasks.TASKS:
-        fields["model"] = recipes.model_fields(config["task"], config["architecture"])
-    return fields
-
-
-def _defaults(config):
-    """Returns the defaults of the fields of a flat config; they complete configs written by older
-    versions."""
-    fields = flat(default_fields(config))
-    known = {
-        name: value
-        for name, value in fields.items()
-        if name in config and not isinstance(value, type)  # a type means that there is no default
-    }
-    return json.loads(json.dumps(known))
-
-
-def flat(config, prefix=""):
-    """Flattens `{"model": {"classes": 10}}` to `{"model.classes": 10}`."""
-    fields = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            fields |= flat(value, f"{prefix}{name}.")
-        else:
-            fields[prefix + name] = value
-    return fields
-
-
-def _is_same(path, other):
-    """Returns whether two paths in a config are the same file or folder."""
-    return os.path.realpath(path or "") == os.path.realpath(other or "")

@@ -48,7 +48,7 @@ def inputs_of(weights, **fields):
     """Returns the inputs of a run with these weights, and the lines of its log."""
     lines = []
     config = small_run.config_of(data=data.defaults(name="digits", **fields), weights=weights)
-    return load_inputs(config, lines.append), lines
+    return load_inputs(config, lines.append, tasks.get(config)), lines
 
 
 def test_images_are_normalized_as_the_weights_expect(path):
@@ -80,7 +80,7 @@ def test_training_decodes_like_the_library_of_the_weights(chosen, library, path)
 def test_preprocessing_depends_on_the_size():
     fields = families.model_config("CLIP-L/14")
     config = small_run.config_of(data={"name": "digits"}, weights="laion2b", **fields)
-    preprocessing = load_inputs(config, print).model_preprocessing()
+    preprocessing = load_inputs(config, print, tasks.get(config)).model_preprocessing()
     assert preprocessing.mean == (127.5,) * 3
     assert preprocessing.library == "torchvision"
 

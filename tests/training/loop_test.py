@@ -11,7 +11,9 @@ import pytest
 
 from keras_vit import data
 from keras_vit.data.bad_examples import wrong_label
-from keras_vit.training.loop import Counters, _count_bad, _steps_in_time, note_best, score
+from keras_vit.training.bad_examples import count_bad
+from keras_vit.training.counters import Counters, note_best, score
+from keras_vit.training.loop import _steps_in_time
 
 
 def _bad_examples(failures, num_examples=100, batch_size=10, max_bad_share=0.03, **options):
@@ -32,11 +34,11 @@ def test_bad_examples_are_summed_over_hosts():
     counters = Counters()
     # The other host has one bad example in every step.
     engine = _engine(lambda values: [values, [0] + [1] * (len(values) - 1)])
-    assert _count_bad(engine, counters, bad_examples, first=10, steps=2) == [2, 1]
+    assert count_bad(engine, counters, bad_examples, first=10, steps=2) == [2, 1]
     with pytest.raises(ValueError, match="More than 3 % of 100 .*: 5 bad examples in one epoch"):
-        _count_bad(engine, counters, bad_examples, first=12, steps=1)
+        count_bad(engine, counters, bad_examples, first=12, steps=1)
     # A new epoch starts at step 20.
-    assert _count_bad(engine, counters, bad_examples, first=20, steps=1) == [1]
+    assert count_bad(engine, counters, bad_examples, first=20, steps=1) == [1]
     assert counters.all_bad_examples == 2 + 1 + 1
 
 
@@ -49,9 +51,9 @@ def test_wrong_label_stops_all_hosts():
 
     bad_examples = _bad_examples({0: [wrong_label(0)]})
     with pytest.raises(ValueError, match="from 0 to 0.*label=0 in example 0"):
-        _count_bad(_engine(gather), Counters(), bad_examples, first=0, steps=2)
+        count_bad(_engine(gather), Counters(), bad_examples, first=0, steps=2)
     with pytest.raises(ValueError, match="another host"):
-        _count_bad(_engine(gather), Counters(), _bad_examples({}), first=0, steps=2)
+        count_bad(_engine(gather), Counters(), _bad_examples({}), first=0, steps=2)
     assert reports == [[1, 0, 0], [0, 0, 0]]
 
 
@@ -59,22 +61,22 @@ def test_resumed_run_does_not_count_repeats_of_sampling():
     counters = Counters()
     for step in (11, 12):  # of the same epoch; the run is resumed between them
         repeats = _bad_examples({step: [7, 7]}, max_bad_share=0.01, sampling="balanced")
-        assert _count_bad(_engine(), counters, repeats, step, steps=1) == [1]
+        assert count_bad(_engine(), counters, repeats, step, steps=1) == [1]
 
 
 def test_resumed_run_continues_to_count_bad_examples():
     counters = Counters()
     for step, examples in ((11, [1, 2]), (12, [3])):  # step 10 starts an epoch
-        _count_bad(_engine(), counters, _bad_examples({step: examples}), step, steps=1)
+        count_bad(_engine(), counters, _bad_examples({step: examples}), step, steps=1)
         stored = json.dumps(dataclasses.asdict(counters))
         counters = Counters(**json.loads(stored))
     with pytest.raises(ValueError, match="4 bad examples in one epoch"):
-        _count_bad(_engine(), counters, _bad_examples({13: [4]}), first=13, steps=1)
+        count_bad(_engine(), counters, _bad_examples({13: [4]}), first=13, steps=1)
 
 
 def test_repeats_of_one_bad_example_are_tolerated():
     repeats = _bad_examples({0: [7, 7, 7]}, 50, batch_size=128)  # a batch spans three epochs
-    assert _count_bad(_engine(), Counters(), repeats, first=0, steps=1) == [3]
+    assert count_bad(_engine(), Counters(), repeats, first=0, steps=1) == [3]
 
 
 def _best_steps(evaluations):

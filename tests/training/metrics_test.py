@@ -124,14 +124,12 @@ def test_scalars_are_written_to_tensorboard(tmp_path):
 def _writer(folder, step, columns, lines):
     """Returns the writer of a run of 240 steps that continues after `step`."""
     return MetricWriter(
-        types.SimpleNamespace(path=folder, tensorboard=folder / "tensorboard"),
-        types.SimpleNamespace(step=step),
+        types.SimpleNamespace(path=folder, tensorboard=folder / "tensorboard", is_chief=True),
+        step,
         columns,
         Progress(240, batch_size=8, devices=1, write=lines.append),
         log_every_steps=1,
-        total_steps=240,
         test_examples=360,
-        write=lines.append,
     )
 
 

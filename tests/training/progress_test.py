@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
-from keras_vit.training.engine import process_peak_memory
+from keras_vit.training.memory import process_peak_memory
 from keras_vit.training.progress import Progress, data_summary, format_metrics, format_seconds, wrap
 
 

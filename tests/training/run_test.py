@@ -271,7 +271,7 @@ def test_loss_decides_the_weight_of_images_without_a_class(loss, expected, monke
     monkeypatch.setitem(data.SOURCES, "toy", lambda split: data.Source(read, 2, ("a", "b")))
     fields = data.defaults(name="toy", image_size=8)
     config = small_run.config_of(loss=loss, data=fields, batch_size=2)
-    ((*_, weights),) = load_inputs(config, print).eval_batches()
+    ((*_, weights),) = load_inputs(config, print, tasks.get(config)).eval_batches()
     assert weights.numpy().tolist() == expected
 
 

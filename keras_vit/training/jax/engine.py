@@ -10,7 +10,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from keras_vit import terminal
-from keras_vit.training import state_files
+from keras_vit.training import memory, state_files
 from keras_vit.training.engine import Engine
 from keras_vit.training.jax import frozen
 from keras_vit.training.jax.batches import DeviceBatches, put_batch
@@ -115,7 +115,7 @@ class JaxEngine(Engine):
         running = np.bool_(True)
         train_steps = self._train_steps(first)
         # Dispatch executions of `steps_per_execution` steps.
-        with self._explained_errors(), self._profiled(profile_folder):
+        with memory.explained_errors(), self._profiled(profile_folder):
             for done in range(0, steps, self._steps_per_execution):
                 count = min(self._steps_per_execution, steps - done)
                 batches, wait = self._next_batches(count, outputs[-1:])

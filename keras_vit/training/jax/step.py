@@ -7,12 +7,11 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from keras_vit.layers.compilation import compiling_for
-from keras_vit.training.engine import step_metrics
 from keras_vit.training.jax import frozen
 from keras_vit.training.jax.devices import platform_of
 from keras_vit.training.jax.gradients import make_compute_gradients, micro_batches
 from keras_vit.training.jax.variables import keep_in_loop, model_scope
-from keras_vit.training.update import update
+from keras_vit.training.update import step_metrics, update
 
 
 def make_step(mesh, model, optimizer, task, shardings, config):

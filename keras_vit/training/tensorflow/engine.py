@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_vit import terminal
 from keras_vit.layers.compilation import compiling_for
-from keras_vit.training import state_files
+from keras_vit.training import memory, state_files
 from keras_vit.training.engine import Engine
 from keras_vit.training.hosts import workers
 from keras_vit.training.tensorflow.batches import distributed_batches
@@ -79,7 +79,7 @@ class TensorFlowEngine(Engine):
         if self._iterator is None:
             train_batches = functools.partial(self._inputs.train_batches, first)
             self._iterator = iter(distributed_batches(self.strategy, self._inputs, train_batches))
-        with self._explained_errors(), self._profiled(profile_folder):
+        with memory.explained_errors(), self._profiled(profile_folder):
             outputs = self._train_steps(first)(
                 self._iterator,
                 tf.constant(first),
