@@ -98,8 +98,8 @@ def check_data(fields, held_out, folds):
             f"leave them out. Received: folds={folds}, tune_train={FLAGS.tune_train!r}, "
             f"tune_val={FLAGS.tune_val!r}"
         )
-    has_splits = fields.name.partition(":")[0] not in ("list", "tfrecords", "tfds")
-    has_splits = has_splits or is_list(fields.path)
+    kind = fields.name.partition(":")[0]
+    has_splits = kind not in ("list", "tfrecords", "tfds") or is_list(fields.path)
     if not has_splits and not folds and {"tune_train", "tune_val"} & {*held_out}:
         raise ValueError(
             "This kind of data has no splits tune_train and tune_val; set --tune_train and "

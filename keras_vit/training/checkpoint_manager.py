@@ -53,9 +53,8 @@ class CheckpointManager:
         with self._explained_errors(step):
             content = {**counters, "step": step, "backend": keras.backend.backend()}
             files.write_json(f"{self.path(step)}/{MARKER}", content)
-            finished = self.steps()
-            newest = [number for number in finished if number <= step][-2:]
-            kept = {*newest, counters["best_step"]} & {*finished}
+            newest = [number for number in self.steps() if number <= step][-2:]
+            kept = {*newest, counters["best_step"]}
             for number in _step_folders(self.folder):  # including unfinished checkpoints
                 if number <= step and number not in kept:
                     self._remove(number)

@@ -47,8 +47,8 @@ def fixed_changes(changes, config, is_done):
     paths = _PATHS + (_LISTS if config.get("data.name") == "list" else ())
 
     def is_free(name, before, now):
-        if is_done and name in paths:
-            return _is_same(before, now)  # the results are those of the data
+        if is_done and name in paths:  # the results are those of the data
+            return os.path.realpath(before or "") == os.path.realpath(now or "")
         return name in FREE_FIELDS + paths
 
     return {name: values for name, values in changes.items() if not is_free(name, *values)}
@@ -90,8 +90,3 @@ def flat(config, prefix=""):
         else:
             fields[prefix + name] = value
     return fields
-
-
-def _is_same(path, other):
-    """Returns whether two paths in a config are the same file or folder."""
-    return os.path.realpath(path or "") == os.path.realpath(other or "")

@@ -21,8 +21,8 @@ class Counters:
     bad_in_epoch: tuple = ()  # the last epoch with such examples, and their number
 
     def __post_init__(self):
-        if self.best_step >= 0 and self.best_value is None:
-            self.best_value = math.nan  # the JSON of a checkpoint stores NaN as null
+        if self.best_value is None:  # the JSON of a checkpoint stores NaN as null
+            self.best_value = math.nan
 
 
 def note_best(counters, name, metrics):

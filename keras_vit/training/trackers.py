@@ -61,7 +61,6 @@ class Tracker:
     def __init__(self, name, workdir, write):
         self._name = name
         self._print = write
-        self._works = True
         with self._printed_errors():
             file = workdir.path / "tracker.json"
             ids = files.read_json(file) or {}
@@ -74,22 +73,21 @@ class Tracker:
     def write(self, step, values):
         """Sends the values of one step, a dict with keys such as "train/loss"."""
         with self._printed_errors():
-            if self._works:
-                self._write(step, {name: float(value) for name, value in values.items()})
+            self._write(step, {name: float(value) for name, value in values.items()})
 
     def close(self):
         with self._printed_errors():
-            if self._works:
-                self._close()
+            self._close()
 
     @contextlib.contextmanager
     def _printed_errors(self):
+        """Prints an error of the tracker, and makes later calls do nothing."""
         try:
             yield
         except preemption.Preempted:  # a signal that arrived while the tracker was working
             raise
         except Exception as error:
-            self._works = False
+            self._write = self._close = lambda *_: None
             self._print(
                 f"{self._name} failed, so it gets no more metrics until the run resumes: "
                 f"{terminal.first_line(error)}"
