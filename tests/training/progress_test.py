@@ -32,18 +32,23 @@ def test_line_has_metrics_speed_memory_and_time_left():
     assert " mem " not in _line({"loss": 0.25}, peak_memory=0)
 
 
-@pytest.mark.parametrize(("platform", "peak"), [("linux", 3072), ("darwin", 3)])
-def test_peak_memory_depends_on_platform(platform, peak, monkeypatch):
-    usage = types.SimpleNamespace(ru_maxrss=3)
-    resource = types.SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: usage)
+RESOURCE = types.SimpleNamespace(
+    RUSAGE_SELF=0, getrusage=lambda who: types.SimpleNamespace(ru_maxrss=3)
+)
+
+
+@pytest.mark.parametrize(
+    ("platform", "resource", "peak"),
+    [
+        ("linux", RESOURCE, 3072),
+        ("darwin", RESOURCE, 3),
+        ("win32", None, 0),  # the import fails, so the memory is unknown
+    ],
+)
+def test_peak_memory_depends_on_platform(platform, resource, peak, monkeypatch):
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setitem(sys.modules, "resource", resource)
     assert process_peak_memory() == peak
-
-
-def test_peak_memory_on_windows_is_unknown(monkeypatch):
-    monkeypatch.setitem(sys.modules, "resource", None)  # makes the import fail
-    assert process_peak_memory() == 0
 
 
 def test_line_has_input_wait_and_speed_per_device():

@@ -119,8 +119,7 @@ def test_resume_needs_no_file_of_initial_weights(tmp_path):
     shutil.copy(GOLDEN / weights.name, weights)
     expected = small_run.start("alone", tmp_path / "whole", **changes).model
     run = tmp_path / "run"
-    with pytest.raises(small_run.Stopped):
-        small_run.start("alone", run, small_run.stop_at("step 3/4"), **changes)
+    small_run.stop_before("step 3/4", run, **changes)
     weights.unlink()
     loaded = training.load_checkpoint(run)[0].model
     resumed = small_run.start("alone", run, **changes).model

@@ -19,6 +19,7 @@ import sys
 import types
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from ml_collections import ConfigDict
 
@@ -118,18 +119,18 @@ def toy_evaluator(evaluate):
     return {"evaluators": {"toy": evaluator}, "evals": ("toy",)}
 
 
-class Stopped(Exception):
-    """Raised by `stop_at`."""
+def stop_before(moment, workdir, **changes):
+    """Trains until a line that starts with `moment` is to be written, as if the process died."""
 
-
-def stop_at(moment):
-    """Returns a `write` function that raises `Stopped` for a line that starts with `moment`."""
+    class Stopped(Exception):
+        pass
 
     def write(line):
         if line.startswith(moment):
             raise Stopped
 
-    return write
+    with pytest.raises(Stopped):
+        start("alone", workdir, write, **changes)
 
 
 def writer(workdir, moment, copy, write=print):

@@ -95,11 +95,6 @@ def test_nonfinite_loss_or_metric_keeps_loss_scale(name, skip):
     assert running == skip and after["scaling"] == [8.0, 0]
 
 
-def test_loss_scale_recovers_from_zero():
-    _, after, _, metrics = _update(scaling=(0, 0), skip_nonfinite=True)
-    assert not np.isfinite(metrics[2]) and after["scaling"] == [1.0, 0]
-
-
 def test_held_weights_start_like_new_weights():
     """Steps that were skipped are no updates, so held weights may have gradients before they are
     trained."""
