@@ -47,7 +47,9 @@ def define_flags():
         [],
         "Learning rates to try; by default, the dataset's rates in Table 4 of the paper.",
     )
-    flags.DEFINE_list("seeds", ["0"], "Seeds of the final runs.")
+    flags.DEFINE_list(
+        "seeds", [], "Seeds of the final runs or of the folds; by default, the config's seed."
+    )
     flags.DEFINE_string("tune_train", "tune_train", "Split to train on while comparing rates.")
     flags.DEFINE_string("tune_val", "tune_val", "Split to test on while comparing rates.")
     flags.DEFINE_integer("folds", 0, "Number of folds for cross-validation; 0 for none.", 0)
@@ -60,9 +62,9 @@ def main():
     folds = FLAGS.folds
     held_out = {"data.train_split": FLAGS.tune_train, "data.test_split": FLAGS.tune_val}
     check_data(config.data, held_out.values(), folds)
-    seeds = _numbers("seeds", int)
-    if not seeds or min(seeds) < 0:
-        raise ValueError(f"--seeds must be one or more numbers from 0. Received: seeds={seeds}")
+    seeds = _numbers("seeds", int) or [config.seed]
+    if min(seeds) < 0:
+        raise ValueError(f"--seeds must be 0 or more. Received: seeds={seeds}")
     rates = rates_to_try(config, folds)
     if folds:
         check_folds(config, folds)

@@ -137,21 +137,23 @@ class Optimizer(keras.optimizers.Optimizer):
         for changed, value in zip(variables, [*slots, weight]):
             self.assign(changed, value)
 
-    def scalars(self, index, learning_rate, step, known):
-        """Returns `(factors, rate * decay)` of one parameter; `known` is a cache."""
-        # Use a cache, because most parameters have the same multiplier and decay, and each op adds
-        # tracing time.
+    def scalars(self, index, learning_rate, step, cache):
+        """Returns `(factors, rate * decay)` of one parameter.
+
+        `cache` is a dict that the parameters of an update share: most of them have the same
+        multiplier and decay, and each op adds tracing time.
+        """
         start = self.starts[index]
         multiplier = self.layerwise_multipliers[index]
         decay = self.decays[index]
         key = (multiplier, decay, start)
-        if key not in known:
+        if key not in cache:
             rate = ops.cast(learning_rate, "float32") * multiplier
             if start:
                 rate = ops.where(step < start, 0.0, rate)
                 step = ops.maximum(step - start, 0)
-            known[key] = self.factors(rate, step), rate * decay
-        return known[key]
+            cache[key] = self.factors(rate, step), rate * decay
+        return cache[key]
 
     def update_parameter(
         self, gradient, weight, slots, scalars, has_decay, select=lambda new, old: new

@@ -47,14 +47,15 @@ def _loss_does_not_fall(steps, train):
     advice = f"try --config.schedule.base={max(steps['learning_rate']) / 3:.1g}"
     start = np.mean(steps["loss"][:5])
     lowest = np.argmin(loss)
-    # The last two parts must be higher, so that a short peak does not count.
+    # The last two parts must be clearly higher, so that noise and a short peak do not count.
     if min(loss[-2:]) > max(1.2 * loss[lowest], loss[lowest] + 0.1 * start):
         return (
             f"the learning rate is too high: the training loss rose from {loss[lowest]:.4g} to "
             f"{loss[-1]:.4g}, with gradient norms of {norm[lowest]:.2g} and {norm[-1]:.2g}; "
             f"{advice}"
         )
-    # A model that was tuned before may be accurate from the start.
+    # A loss that fell by less than 2 % has not moved, unless the model was tuned before and is
+    # accurate from the start.
     is_accurate = "accuracy" in train and train["accuracy"][-1] > 0.9
     has_warmed_up = rate[-1] <= rate[-2]
     if min(loss[-2:]) > 0.98 * start and has_warmed_up and not is_accurate:
@@ -94,13 +95,13 @@ def _still_falling(evaluations, noise, total_steps):
 def _flat(train, evaluations, noise):
     loss = evaluations["loss"]
     is_near = np.abs(loss - loss[-1]) <= noise * loss[-1]
-    # From this evaluation on, all losses are near the last one.
+    # From evaluation `first` on, all losses are near the last one.
     first = len(loss) - np.argmin(np.append(is_near[::-1], False))
     if len(loss) - first < 4:
         return ""
     rate = train["learning_rate"]
     advice = "it may fall again with the learning rate"
-    if rate[-1] < 0.2 * max(rate):
+    if rate[-1] < 0.2 * max(rate):  # the rate has already fallen
         advice = "try fewer steps, and more images or a larger model for a better result"
     return (
         f"flat since step {evaluations['step'][first]:.0f}: the test loss was {loss[first]:.4g} "

@@ -44,7 +44,7 @@ class Loop:
     write: Callable[[str], object]
 
     def __post_init__(self):
-        self._alone = self.engine.num_hosts == 1
+        self._is_single_host = self.engine.num_hosts == 1
         warn = self.write if self.engine.host_index == 0 else log.warning
         self._bad_examples = self.inputs.bad_examples("train", warn)
         # Do not repeat a line in later evaluations.
@@ -79,14 +79,14 @@ class Loop:
                     self.write(f"wrote a profiler trace: tensorboard --logdir {folder}")
                 update_bar(counters.step)
                 self._log(first, outputs)
-                stopping = outputs.stop_requested or (self._alone and bool(request.signal))
+                stopping = outputs.stop_requested or (self._is_single_host and bool(request.signal))
                 counters.train_seconds += time.monotonic() - clock
                 self._save_if_due(stopping)
                 if stopping:
                     self._stop(request)
                 self._evaluate_if_due(request)
                 clock = time.monotonic()
-            if self._alone and request.signal:  # the signal arrived during the last save
+            if self._is_single_host and request.signal:  # the signal arrived during the last save
                 self._stop(request)
 
     def evaluate_at_end(self):
@@ -183,7 +183,7 @@ class Loop:
         self.counters.evaluated_step = step
         self._record(metrics)
         # With several hosts, `engine.train` coordinates the stop.
-        if request.signal and self._alone:
+        if request.signal and self._is_single_host:
             self._stop(request)
 
     def _record(self, metrics):

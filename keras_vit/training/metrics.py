@@ -33,7 +33,7 @@ class MetricWriter:
         if tracker:
             self._scalars.append(Tracker(tracker, workdir, progress.write))
         self._progress = progress
-        self._every = log_every_steps
+        self._log_every_steps = log_every_steps
         self._test_examples = test_examples
         self._start_line()
 
@@ -47,7 +47,7 @@ class MetricWriter:
         for name, values in metrics.items():
             self._since_line[name].extend(values)
         self._input_wait += outputs.input_wait
-        if step % self._every and step < self._progress.total_steps:
+        if step % self._log_every_steps and step < self._progress.total_steps:
             return
         # Leave out skipped steps, unless all steps were skipped.
         values = np.array(list(self._since_line.values()), np.float64)

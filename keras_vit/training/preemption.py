@@ -27,16 +27,17 @@ class Preempted(Exception):
     resumable = True
 
 
-def raise_on_stop_signals(doing):
-    """Returns a context in which stop signals raise `Preempted`; used after the last checkpoint is
-    saved."""
+def raise_on_stop_signals(activity):
+    """Returns a context in which stop signals raise `Preempted`, for use after the last checkpoint
+    is saved. The message names the activity, such as "the export"."""
 
     def stop(name):
         raise Preempted(
-            f"stopped by {name} during {doing}; training is saved; run the same command to resume"
+            f"stopped by {name} during {activity}; training is saved; run the same command to "
+            "resume"
         )
 
-    return _handling_stop_signals(f"stopping {doing}; Ctrl-C again exits at once", stop)
+    return _handling_stop_signals(f"stopping {activity}; Ctrl-C again exits at once", stop)
 
 
 @contextlib.contextmanager
@@ -48,16 +49,16 @@ def catch_stop_signals():
     def note(name):
         request.signal = name
 
-    promise = "saving after the current steps; Ctrl-C again exits at once without saving"
-    with _handling_stop_signals(promise, note):
+    message = "saving after the current steps; Ctrl-C again exits at once without saving"
+    with _handling_stop_signals(message, note):
         yield request
 
 
 @contextlib.contextmanager
-def _handling_stop_signals(promise, stop):
+def _handling_stop_signals(message, stop):
     """Calls `stop(name)` on the first stop signal, as soon as the main thread runs Python code.
 
-    A thread prints `promise` at once. A later Ctrl-C raises `KeyboardInterrupt`. If the main thread
+    A thread prints `message` at once. A later Ctrl-C raises `KeyboardInterrupt`. If the main thread
     cannot raise it, because it waits for a device, the thread ends the process.
     """
     received = []
@@ -69,12 +70,12 @@ def _handling_stop_signals(promise, stop):
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
 
-    with handlers(handle) as caught, _announced(caught, promise):
+    with handlers(handle) as caught, _announced(caught, message):
         yield
 
 
 @contextlib.contextmanager
-def _announced(caught, promise):
+def _announced(caught, message):
     """Watches the signals in `caught` from a thread. Python writes their numbers to a socket when
     they arrive."""
     if not caught:
@@ -90,7 +91,7 @@ def _announced(caught, promise):
             if data[0] not in caught:
                 continue
             if first:
-                _print(f"{signal.Signals(data[0]).name}: {promise}")
+                _print(f"{signal.Signals(data[0]).name}: {message}")
             # An interactive interpreter, which has `sys.ps1`, goes on after a Ctrl-C.
             elif (
                 data[0] == signal.SIGINT

@@ -61,8 +61,11 @@ def data_summary(inputs, max_names=10):
 
 
 class Progress:
-    """Prints metrics, speed and remaining time during training; `clock()` returns seconds, and
-    `start` is its value at the start of the command."""
+    """Prints metrics, speed and remaining time during training.
+
+    `write(line)` prints a line, `clock()` returns seconds, and `start` is its value at the start of
+    the command. `write` and `total_steps` are also attributes.
+    """
 
     def __init__(
         self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=0.0

@@ -14,6 +14,7 @@ from keras_vit.models import TwoTowers, load_keras_file
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.training.loading import has_checkpoint, load_checkpoint
 
+# The arguments that describe a model in the log.
 _SIZES = ("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "input_shape")
 
 

@@ -125,7 +125,7 @@ def _update_parameters(optimizer, state, gradients, learning_rate, factor, use, 
     a parameter."""
     slots, step = optimizer.split_state(state.slots)
     averages = [[average] for average in state.averages] or [[]] * len(slots)
-    known_scalars = {}
+    cache = {}
     functions = {}  # parameters of the same shape share a function, which is compiled once
     updated = []
     for index, (weight, gradient) in enumerate(zip(state.weights, gradients, strict=True)):
@@ -136,7 +136,7 @@ def _update_parameters(optimizer, state, gradients, learning_rate, factor, use, 
         key = (tuple(weight.shape), str(weight.dtype), has_decay)
         if key not in functions:
             functions[key] = make_update(has_decay)
-        scalars = optimizer.scalars(index, learning_rate, step, known_scalars)
+        scalars = optimizer.scalars(index, learning_rate, step, cache)
         updated.append(
             functions[key](gradient, weight, slots[index], averages[index], factor, scalars, use)
         )

@@ -7,8 +7,8 @@ from keras_vit.training.engine import SHARDS
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 _CHOICES = {"precision": PRECISIONS, "shard": SHARDS, "export_model": ("best", "last")}
-# The smallest values of fields.
-_LEAST = {
+# The smallest values that fields may have.
+_MINIMUM = {
     "batch_size": 1,
     "accumulate_steps": 1,
     "steps_per_call": 1,
@@ -31,9 +31,9 @@ def validate_config(config, num_devices):
             raise ValueError(
                 f"`{name}` must be one of {str(values)[1:-1]}. Received: {name}={config[name]!r}"
             )
-    for name, least in _LEAST.items():
-        if not config[name] >= least:  # also rejects NaN
-            raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
+    for name, minimum in _MINIMUM.items():
+        if not config[name] >= minimum:  # also rejects NaN
+            raise ValueError(f"`{name}` must be {minimum} or more. Received: {name}={config[name]}")
     freezing.validate(config)
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")

@@ -38,8 +38,8 @@ def load_inputs(config, write, task):
 
 
 def _normalized(inputs, expected, fields, write):
-    """Returns inputs normalized as the weights expect, or as `fields`, the `data` of a config,
-    say."""
+    """Returns inputs normalized as the weights expect, unless `fields`, the `data` of a config, set
+    another normalization."""
     own = _normalization(inputs.model_preprocessing())
     theirs = _normalization(expected)
     if own.shape == theirs.shape and np.allclose(own, theirs):

@@ -164,7 +164,7 @@ def test_failed_run_ends_the_sweep(train_with):
     [
         (["--rates=0.1,high"], "`rates` must be numbers.*Received: rates=.'0.1', 'high'"),
         (["--rates=0.1,0"], r"must be positive. Received: rates=\[0.1, 0.0\]"),
-        (["--seeds=0,-1"], r"numbers from 0. Received: seeds=\[0, -1\]"),
+        (["--seeds=0,-1"], r"must be 0 or more. Received: seeds=\[0, -1\]"),
         (["--config.schedule.base=0.1"], "does not apply .*Received: schedule.base=0.1"),
         (["--rates=0.1", "--config.data.name=list"], "has no splits tune_train and tune_val"),
         (
