@@ -15,11 +15,9 @@ time, it tests on another fifth of the images; see `data.fold`. `spread.json` ha
 deviation and range of each test metric.
 """
 
-import functools
 import itertools
 import math
 import os
-import statistics
 import sys
 
 from absl import flags
@@ -27,16 +25,14 @@ from ml_collections import config_flags
 
 from keras_vit import data, files, recipes, training
 from keras_vit.commands import command_line
+from keras_vit.commands.sweep_table import best_rate, spread, summary, write_table
 from keras_vit.data.loading import fields_of
 from keras_vit.data.sources.file_lists import is_list
-from keras_vit.training.counters import score
 from keras_vit.training.diagnosis import Diverged
-from keras_vit.training.metrics import write_rows
-from keras_vit.training.progress import format_metrics, metrics_of_test
+from keras_vit.training.progress import metrics_of_test
 
 FLAGS = flags.FLAGS
 _TRAIN = (sys.executable, "-m", "keras_vit", "train")
-_NO_METRICS = ("run", "rate", "seed", "name")  # the other entries of a row
 
 
 def define_flags():
@@ -76,11 +72,11 @@ def main():
         tune_seed=config.seed,
         held_out=held_out,
         best_metric=config.best_metric,
-        write=functools.partial(write_table, folder),
+        write=lambda rows: write_table(folder, rows),
         folds=folds,
     )
     if folds:
-        files.write_json(files.as_path(folder) / "spread.json", spread(rows))
+        files.write_json(files.as_path(folder) / "spread.json", spread(rows, "fold"))
     print("\n".join(summary(rows, config.best_metric)))
     print(f"Everything is in {folder}.")
 
@@ -176,93 +172,6 @@ def make_rows(
     for seed in seeds:
         add("final", f"final-rate={best}-seed={seed}", best, seed)
     return rows
-
-
-def _diverged(row):
-    """Returns whether a run diverged, according to its loss.
-
-    `skip_nonfinite` can keep the accuracy finite, and an evaluator that failed has NaN without a
-    divergence.
-    """
-    return math.isnan(row["loss"])
-
-
-def best_rate(rows, best_metric="accuracy"):
-    """Returns the rate with the best metric, using the lower loss to break ties."""
-    if all(map(_diverged, rows)):
-        raise ValueError(
-            "Training diverged at every rate; pass lower --rates. Received: no finite loss"
-        )
-    rows = [row for row in rows if not math.isnan(row[best_metric] + row["loss"])]
-    if not rows:
-        raise ValueError(
-            "No run has a value of --config.best_metric to choose the rate by. Received: "
-            f"best_metric={best_metric!r}, NaN at every rate"
-        )
-    return max(rows, key=lambda row: (score(best_metric, row[best_metric]), -row["loss"]))["rate"]
-
-
-def summary(rows, best_metric="accuracy"):
-    """Returns the table's lines. If several final runs succeed, the last line has the mean and
-    standard deviation."""
-    lines = ["run    rate      seed  metrics"]
-    for row in rows:
-        metrics = {name: value for name, value in row.items() if name not in _NO_METRICS}
-        text = "diverged" if _diverged(row) else format_metrics(metrics)
-        lines.append(f"{row['run']:5}  {row['rate']:<8.4g}  {row['seed']:<4}  {text}")
-    final = [row[best_metric] for row in rows if row["run"] == "final"]
-    final = [value for value in final if not math.isnan(value)]
-    if len(final) > 1:
-        mean = format_metrics({best_metric: statistics.mean(final)})
-        deviation = statistics.stdev(final)
-        lines.append(f"final {mean}, standard deviation {deviation:.2g} over {len(final)} seeds")
-    for row in spread(rows):
-        mean, lowest, highest = (
-            format_metrics({row["metric"]: row[name]}) for name in ("mean", "lowest", "highest")
-        )
-        without = f", without {row['diverged']} that diverged" if row["diverged"] else ""
-        lines.append(
-            f"rate {row['rate']:.4g}: mean {mean}, standard deviation {row['deviation']:.2g}, "
-            f"from {lowest} to {highest} over {row['runs']} runs{without}"
-        )
-    return lines
-
-
-def spread(rows):
-    """Returns a dict for each rate and metric, with the mean, deviation and range over folds.
-
-    `runs` counts the folds that have the metric.
-    """
-    spreads = []
-    for rate in dict.fromkeys(row["rate"] for row in rows if row["run"] == "fold"):
-        of_rate = [row for row in rows if row["rate"] == rate]
-        good = [row for row in of_rate if not _diverged(row)]
-        for metric in dict.fromkeys(name for row in good for name in row):
-            if metric in _NO_METRICS or metric.endswith("examples"):
-                continue
-            # A fold may lack a metric, for example of a class without test images.
-            values = [row[metric] for row in good if not math.isnan(row.get(metric, math.nan))]
-            if values:
-                row = {
-                    "rate": rate,
-                    "metric": metric,
-                    "mean": statistics.mean(values),
-                    "deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
-                    "lowest": min(values),
-                    "highest": max(values),
-                    "runs": len(values),
-                    "diverged": len(of_rate) - len(good),
-                }
-                spreads.append(row)
-    return spreads
-
-
-def write_table(folder, rows):
-    """Writes the metrics of every run to `table.csv` and `table.json`."""
-    folder = files.as_path(folder)
-    files.make_dirs(folder)
-    write_rows(folder / "table.csv", rows)
-    files.write_json(folder / "table.json", rows)
 
 
 def _results(workdir, changes):

@@ -148,8 +148,7 @@ def write_evaluation(path, step, metrics):
     columns are allowed."""
     read = csv.DictReader(_whole_lines(path))
     rows = [row for row in read if row["step"].isdecimal() and int(row["step"]) < step]
-    rows.append({"step": step, **{name: _exact(value) for name, value in metrics.items()}})
-    write_rows(path, rows)
+    write_rows(path, [*rows, {"step": step, **metrics}])
 
 
 def write_rows(path, rows):
@@ -188,12 +187,8 @@ def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def _line(numbers):
-    return ",".join(map(_exact, numbers)) + "\n"
-
-
-def _exact(number):
-    """Returns the text of a number, from which the same number can be read."""
-    return repr(np.asarray(number).item())
+    """Returns a row, from which exactly the same numbers can be read."""
+    return ",".join(repr(np.asarray(number).item()) for number in numbers) + "\n"
 
 
 def _whole_lines(path):

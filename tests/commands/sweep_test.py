@@ -10,6 +10,7 @@ from ml_collections import FieldReference
 
 from keras_vit import training
 from keras_vit.commands import sweep
+from keras_vit.commands.sweep_table import best_rate, spread, summary, write_table
 
 # Rates that six digits cannot tell apart. Each rate needs its own folder.
 RATES = (0.1234567, 0.1234568, 0.1234569)
@@ -54,7 +55,7 @@ def test_equal_accuracies_are_ranked_by_loss():
 
 def test_best_rate_minimizes_the_loss():
     rows = [{**ROW, "rate": rate, "loss": loss} for rate, loss in ((1, 2.0), (2, 1.0), (3, 3.0))]
-    assert sweep.best_rate(rows, "loss") == 2
+    assert best_rate(rows, "loss") == 2
 
 
 def test_diverged_rate_is_not_selected(tmp_path):
@@ -67,8 +68,8 @@ def test_diverged_rate_is_not_selected(tmp_path):
     )
     assert numbers_of_rows == [1, 2, 3]
     assert rows[-1]["rate"] == 0.1
-    assert sweep.summary(rows)[1].endswith("diverged")
-    sweep.write_table(tmp_path, rows)
+    assert summary(rows)[1].endswith("diverged")
+    write_table(tmp_path, rows)
     assert json.loads((tmp_path / "table.json").read_text())[0]["accuracy"] is None
     with pytest.raises(ValueError, match="diverged at every rate; pass lower --rates"):
         sweep.make_rows(train, rates=(10,), **ONE_SEED)
@@ -77,14 +78,14 @@ def test_diverged_rate_is_not_selected(tmp_path):
 def test_summary_ends_with_mean_and_deviation():
     rows, _ = _sweep()
     # The accuracies of the final runs are 0.75 and 0.875.
-    line = sweep.summary(rows)[-1]
+    line = summary(rows)[-1]
     assert line == "final accuracy 81.25 %, standard deviation 0.088 over 2 seeds"
-    assert "deviation" not in sweep.summary(rows[:-1])[-1]
+    assert "deviation" not in summary(rows[:-1])[-1]
 
 
 def test_tables_contain_the_rows(tmp_path):
     rows, _ = _sweep()
-    sweep.write_table(tmp_path, rows)
+    write_table(tmp_path, rows)
     assert json.loads((tmp_path / "table.json").read_text()) == rows
     lines = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
     assert lines == [{name: str(value) for name, value in row.items()} for row in rows]
@@ -107,7 +108,7 @@ def test_folds_are_summarized():
 
     rows = sweep.make_rows(train, rates=(0.1,), folds=3, **ONE_SEED)
     assert [row["name"] for row in rows] == [f"rate=0.1-seed=0-fold={i}-of-3" for i in (1, 2, 3)]
-    assert sweep.spread(rows)[0] == {
+    assert spread(rows, "fold")[0] == {
         "rate": 0.1,
         "metric": "accuracy",
         "mean": 0.75,
@@ -117,28 +118,28 @@ def test_folds_are_summarized():
         "runs": 3,
         "diverged": 0,
     }
-    assert sweep.summary(rows)[4] == (
+    assert summary(rows)[4] == (
         "rate 0.1: mean accuracy 75.00 %, standard deviation 0.25, from accuracy 50.00 % to "
         "accuracy 100.00 % over 3 runs"
     )
     rows.append({**rows[0], "accuracy": math.nan, "loss": math.nan})
-    assert sweep.summary(rows)[-2].endswith("over 3 runs, without 1 that diverged")
+    assert summary(rows)[-2].endswith("over 3 runs, without 1 that diverged")
 
 
 def test_folds_may_lack_a_metric():
     row = {**ROW, "run": "fold"}
     rows = [row, {**row, "rare": 0.25, "area": math.nan}, {**row, "rare": 0.75, "area": 0.5}]
-    runs = {entry["metric"]: entry["runs"] for entry in sweep.spread(rows)}
+    runs = {entry["metric"]: entry["runs"] for entry in spread(rows, "fold")}
     assert runs == {"accuracy": 3, "loss": 3, "rare": 2, "area": 1}
 
 
 def test_failed_evaluator_is_no_divergence():
     failed = {**ROW, "area": math.nan}
     rows = [failed, {**ROW, "rate": 0.2, "area": 0.5}]
-    assert sweep.best_rate(rows, "area") == 0.2
-    assert "diverged" not in "".join(sweep.summary(rows, "area"))
+    assert best_rate(rows, "area") == 0.2
+    assert "diverged" not in "".join(summary(rows, "area"))
     with pytest.raises(ValueError, match="No run has a value"):
-        sweep.best_rate([failed], "area")
+        best_rate([failed], "area")
 
 
 def test_fields_that_depend_on_the_data_are_computed_for_each_fold(parse):

@@ -67,8 +67,8 @@ def test_frozen_weights_never_change(fields, changed, num_trained, tmp_path):
     before, after = run(tmp_path, fields, lines.append)
     assert "warning: the frozen weights are random" in "".join(lines)
     for path, array in after.items():  # without adapters, which are merged
-        changes = any(part in path for part in changed)
-        assert np.array_equal(before[path], array) != changes, path
+        is_trained = any(part in path for part in changed)
+        assert np.array_equal(before[path], array) != is_trained, path
     with StateReader(f"{tmp_path}/checkpoints/000000003/state") as reader:
         counts = collections.Counter(name.split("/")[0] for name in reader._pieces)
     for field in ("weights", "averages"):

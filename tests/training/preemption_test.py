@@ -12,8 +12,8 @@ import pytest
 from keras_vit.training.preemption import Preempted, catch_stop_signals, raise_on_stop_signals
 
 
-def _wait_for(condition, seconds=300):
-    end = time.monotonic() + seconds
+def _wait_for(condition):
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
