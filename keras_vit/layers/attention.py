@@ -9,7 +9,7 @@ from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.rotary import rotary_table, rotate
 from keras_vit.layers.token_dense import TokenProjection
-from keras_vit.layers.validation import check_positive_int, check_rate, check_static_tokens
+from keras_vit.layers.validation import check_static_tokens
 
 # On JAX, attention with more than LONG_SEQUENCE queries computes the scores of at most CHUNK
 # queries at a time and recomputes them in the backward pass, so memory grows linearly with the
@@ -71,8 +71,6 @@ class MultiHeadAttention(BaseLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_positive_int("num_heads", num_heads)
-        check_rate("dropout", dropout)
         if not isinstance(biases, str) or set(biases) - set("qkvo"):
             raise ValueError(
                 f'`biases` must contain only letters of "qkvo". Received: biases={biases!r}'
@@ -266,18 +264,18 @@ class MultiHeadAttention(BaseLayer):
         distances = self.relative_embedding.shape[0]
         tokens = (distances + 1) // 2
         # Column t of `table` belongs to distance N-1-t. Row i needs the distances i, i-1, ...,
-        # i-(N-1), which start at column N-1-i.
+        # i-(N-1), which start at column N-1-i. The last column is zero.
         table = ops.transpose(ops.flip(ops.cast(self.relative_embedding, self.compute_dtype), 0))
-        scores = ops.matmul(query, table)  # (B, heads, M, 2N-1)
+        scores = ops.matmul(query, ops.pad(table, ((0, 0), (0, 1))))  # (B, heads, M, 2N)
         # Drop the first N-1 elements, then reshape to rows that are one element shorter. This
         # shifts each row by one column more than the row above, so that every row starts at the
         # distance that it needs.
-        scores = ops.reshape(scores, (-1, self.num_heads, queries * distances))[:, :, tokens - 1 :]
-        scores = ops.pad(scores, ((0, 0), (0, 0), (0, max(tokens - 1 - queries, 0))))
-        scores = scores[:, :, : queries * (distances - 1)] if distances > 1 else scores
-        return ops.reshape(scores, (-1, self.num_heads, queries, max(distances - 1, 1)))[
-            ..., :tokens
-        ]
+        first = tokens - 1
+        scores = ops.reshape(scores, (-1, self.num_heads, queries * (distances + 1)))
+        scores = ops.pad(scores, ((0, 0), (0, 0), (0, first)))
+        scores = scores[:, :, first : first + queries * distances]
+        scores = ops.reshape(scores, (-1, self.num_heads, queries, distances))
+        return scores[..., :tokens]
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape

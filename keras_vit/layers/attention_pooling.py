@@ -54,8 +54,7 @@ class AttentionPooling(BaseLayer):
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
         check_positive_int("mlp_dim", mlp_dim)
-        if mlp is not None:
-            check_choice("mlp", mlp, ACTIVATIONS)
+        check_choice("mlp", mlp, (None, *ACTIVATIONS))
         check_epsilon(epsilon)
         self._keep_arguments(locals())
 

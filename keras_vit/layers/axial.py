@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 from keras import KerasTensor, ops
 
 from keras_vit.layers.base import BaseLayer, arguments_among, serializable
@@ -57,8 +56,7 @@ class AxialTransformerBlock(BaseLayer):
         check_rank("AxialTransformerBlock", input_shape, "B, N, D")
         rows, columns = self.grid
         check_grid_tokens(self.grid, input_shape[1])
-        # Other numbers of tokens could be reshaped to more examples.
-        self.input_spec = keras.layers.InputSpec(shape=(None, *input_shape[1:]))
+        self.expect_tokens(input_shape)
         self.row.build((None, columns, input_shape[2]))
         self.column.build((None, rows, input_shape[2]))
 

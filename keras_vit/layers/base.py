@@ -42,6 +42,10 @@ class BaseLayer(keras.layers.Layer):
             config[name] = dict(value) if isinstance(value, Mapping) else value
         return config
 
+    def expect_tokens(self, shape):
+        """Makes later calls refuse tokens of another number or size than in `shape`."""
+        self.input_spec = keras.layers.InputSpec(shape=(None, *shape[1:]))
+
     def add_normal_weight(self, name, shape):
         """Adds a weight with normal initial values of standard deviation 0.02."""
         initializer = keras.initializers.RandomNormal(stddev=0.02)

@@ -62,8 +62,7 @@ class InputPreprocessing(BaseLayer):
         self._preprocessing = self._preprocessing.for_channels(self._channels)
 
     def call(self, images: KerasTensor) -> KerasTensor:
-        if self._channels is not None:
-            check_channels(images.shape, self._channels)
+        check_channels(images.shape, self._channels)
         self._warn_about_range(images)
         return images
 

@@ -1,7 +1,7 @@
 """LayerNorm of the tokens in Transformer blocks."""
 
 import keras
-from keras import KerasTensor, ops
+from keras import ops
 
 from keras_vit.layers import compilation
 from keras_vit.layers.base import serializable
@@ -19,7 +19,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
     `.keras` files name the weights after the class, so its name must not change.
     """
 
-    def call(self, inputs: KerasTensor) -> KerasTensor:
+    def call(self, inputs):
         if compilation.platform() == "cpu" and keras.backend.backend() == "jax":
             # Otherwise, XLA sums the gradients of all later blocks again in each block, because
             # it copies each addition into its consumers if one of them is a reshape.

@@ -5,7 +5,6 @@ from keras import ops
 
 from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.dropout import current_seeds
-from keras_vit.layers.validation import check_static_tokens
 
 # Fractions of the corrupted patches that are masked and replaced. The others stay unchanged.
 MASKED_SHARE = 0.8
@@ -14,7 +13,7 @@ REPLACED_SHARE = 0.1
 
 @serializable
 class PatchMasking(BaseLayer):
-    """Corrupts a fraction of the patch embeddings `(B, N, D)`.
+    """Corrupts a fraction of the patch embeddings `(B, N, D)`; N must be static.
 
     The layer also returns a mask `(B, N)`, which is 1 for corrupted patches.
 
@@ -43,7 +42,6 @@ class PatchMasking(BaseLayer):
         self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, input_shape):
-        check_static_tokens("PatchMasking", input_shape, "it corrupts a fixed number of tokens")
         self.mask_embedding = self.add_normal_weight("mask_embedding", (1, 1, input_shape[2]))
 
     def call(self, tokens, training=False):
@@ -61,10 +59,9 @@ class PatchMasking(BaseLayer):
             keras.random.uniform((rows, patches), dtype="float32", seed=seeds), axis=1
         )
         rank = ops.broadcast_to(ops.argsort(order, axis=1), (batch, patches))
-        if patches > 1:
-            others = _other_patches(tokens, rows, seeds)
-            is_replaced = (rank >= masked)[..., None] & (rank < masked + replaced)[..., None]
-            tokens = ops.where(is_replaced, others, tokens)
+        others = _other_patches(tokens, rows, seeds)
+        is_replaced = (rank >= masked)[..., None] & (rank < masked + replaced)[..., None]
+        tokens = ops.where(is_replaced, others, tokens)
         mask = ops.cast(self.mask_embedding, self.compute_dtype)
         tokens = ops.where((rank < masked)[..., None], mask, tokens)
         return tokens, ops.cast(rank < corrupted, self.compute_dtype)

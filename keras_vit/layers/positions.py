@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 import numpy as np
 from keras import KerasTensor, ops
 
@@ -20,16 +19,13 @@ class _Positions(BaseLayer):
 
     # Whether the layer accepts a class token in front of the patches.
     has_class_token_position = True
+    needs_grid = True
 
     def __init__(self, grid: tuple[int, int] | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if grid is not None or not isinstance(self, PositionEmbedding):
+        if grid is not None or self.needs_grid:
             grid = check_grid(grid)
         self._keep_arguments(locals())
-
-    def build(self, input_shape: tuple) -> None:
-        # Positions would be broadcast to a single token.
-        self.input_spec = keras.layers.InputSpec(shape=(None, *input_shape[1:]))
 
 
 @serializable
@@ -50,6 +46,8 @@ class PositionEmbedding(_Positions):
     Reference: paper equation 1, E_pos; initialized as in vit_jax (normal, standard deviation 0.02).
     """
 
+    needs_grid = False
+
     def __init__(self, grid: tuple[int, int] | None = None, **kwargs: Any) -> None:
         super().__init__(grid, **kwargs)
 
@@ -58,7 +56,7 @@ class PositionEmbedding(_Positions):
         _, tokens, hidden_size = input_shape
         if self.grid is not None:
             check_grid_tokens(self.grid, tokens, max_class_tokens=2)
-        super().build(input_shape)
+        self.expect_tokens(input_shape)
         self.pos_embedding = self.add_normal_weight("pos_embedding", (1, tokens, hidden_size))
 
     def call(self, tokens: KerasTensor) -> KerasTensor:
@@ -89,7 +87,7 @@ class PositionEmbedding2D(_Positions):
         _, tokens, hidden_size = input_shape
         rows, columns = self.grid
         check_grid_tokens(self.grid, tokens, max_class_tokens=1)
-        super().build(input_shape)
+        self.expect_tokens(input_shape)
         if hidden_size % 2:
             raise ValueError(
                 "`hidden_size` must be even, because half of it encodes the column and half the "
@@ -140,7 +138,7 @@ class SinCosPositionEmbedding(_Positions):
         check_rank("SinCosPositionEmbedding", input_shape, "B, N, D")
         _, tokens, hidden_size = input_shape
         check_grid_tokens(self.grid, tokens)
-        super().build(input_shape)
+        self.expect_tokens(input_shape)
         if hidden_size % 4 or hidden_size < 8:
             raise ValueError(
                 "`hidden_size` must be a multiple of 4 and at least 8 for sine-cosine position "

@@ -7,7 +7,6 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.base import BaseLayer, serializable
-from keras_vit.layers.validation import check_choice
 
 
 @serializable
@@ -33,7 +32,6 @@ class StdConv2D(BaseLayer):
         self, filters, kernel_size, strides=1, padding="same", variance_epsilon=None, **kwargs
     ):
         super().__init__(**kwargs)
-        check_choice("padding", padding, ("same", "symmetric"))
         self._keep_arguments(locals())
 
     def build(self, input_shape):

@@ -102,8 +102,7 @@ class TransformerBlock(BaseLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if mlp is not None:
-            check_choice("mlp", mlp, MLPS)
+        check_choice("mlp", mlp, (None, *MLPS))
         check_positive_int("num_heads", num_heads)
         check_positive_int("mlp_dim", mlp_dim)
         check_rate("dropout", dropout)

@@ -60,13 +60,11 @@ class Backbone(keras.Model):
             )
         vit = find_vision_transformer(model)
         vit.check_grid()
-        sides = [count * vit.patch_stride for count in vit.grid]
-        if max(strides) > min(sides):
+        side = min(vit.grid) * vit.patch_stride
+        if max(strides) > side:
             raise ValueError(
-                f"`strides` must not exceed the image's side, {min(sides)}. Received: "
-                f"strides={strides}"
+                f"`strides` must not exceed the image's side, {side}. Received: strides={strides}"
             )
-        powers = [_power_of_two(vit.patch_stride, stride) for stride in strides]
         self.layer_numbers = tuple(layers)
         self.strides = tuple(strides)
         self.norm = norm
@@ -75,8 +73,8 @@ class Backbone(keras.Model):
             model, list(layers), tokens="patch", grid=True, norm=norm, name="features"
         )
         self.necks = [
-            _neck(power, vit.hidden_size, f"neck_{index}", policy)
-            for index, power in enumerate(powers)
+            _neck(_power_of_two(vit.patch_stride, stride), vit.hidden_size, f"neck_{i}", policy)
+            for i, stride in enumerate(strides)
         ]
         self.build((None, *vit.image_shape))
 

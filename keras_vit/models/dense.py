@@ -69,8 +69,8 @@ class DenseVisionTransformer(VisionTransformer):
                 weights before the head unchanged.
 
         Raises:
-            ValueError: the model has no `VisionTransformer`, its patches form no maps, or an
-                argument is out of range or changes a shape.
+            ValueError: the model has no `VisionTransformer` or has LoRA adapters, its patches form
+                no maps, or an argument is out of range or changes a shape.
         """
         vit = find_vision_transformer(model)
         vit.check_grid()
@@ -78,14 +78,18 @@ class DenseVisionTransformer(VisionTransformer):
         kept = {name: value for name, value in vit.arguments.items() if name not in of_head}
         dense = cls(**{**kept, "preprocessing": vit.preprocessing, **arguments})
         source = names.canonical_variables(vit)
+        if any("lora_kernel" in name for name in source):
+            raise ValueError(
+                "LoRA adapters cannot be copied. Save the model as .keras, which merges them into "
+                f"the kernels, and load that file. Received: model={model.name!r}"
+            )
         for name, variable in names.canonical_variables(dense).items():
             if name.startswith("head/"):
                 continue
             if name not in source or source[name].shape != variable.shape:
                 raise ValueError(
-                    "The arguments must not change the structure or the image size of the model, "
-                    "which has no weights for them. To change the image size, load the model with "
-                    f"another `input_shape` first. Received: {arguments}, which changes {name!r}"
+                    "The arguments must not change the structure or the image size; load the model "
+                    f"with these arguments first. Received: {arguments}, which change {name!r}"
                 )
             variable.assign(ops.copy(source[name]))
         return dense
@@ -125,13 +129,13 @@ class DenseVisionTransformer(VisionTransformer):
 
     def forward(self, images: keras.KerasTensor, training: bool | None = None) -> Any:
         tokens = self.embed(images, training)
-        levels = []
+        outputs = []
         for number in range(1, self.num_layers + 1):
             tokens = self.run_block(number, tokens, training)
-            if number in self.levels:
-                level = self.norm(tokens) if self.level_norm else tokens
-                # A small model may have the same block in several levels.
-                levels += [level] * self.levels.count(number)
+            outputs.append(tokens)
+        levels = [outputs[number - 1] for number in self.levels]
+        if self.level_norm:
+            levels = [self.norm(level) for level in levels]
         return self.head(levels, training=training)  # type: ignore[misc]
 
 

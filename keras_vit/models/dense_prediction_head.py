@@ -60,7 +60,7 @@ class DPTHead(BaseLayer):
             layer = Reassemble(*sizes, self.readout, name=f"reassemble_{i}", **policy)
             layer.build(tokens)
             self.reassemble.append(layer)
-        level_sizes = [layer.output_map[1:3] for layer in self.reassemble]
+        level_sizes = [layer.level.output_map[1:3] for layer in self.reassemble]
         use_bias = not self.batch_norm if self.residual_bias is None else self.residual_bias
         # The fusions start with the last level. `sizes` are those of their resized outputs.
         self.fusions = []
@@ -80,30 +80,32 @@ class DPTHead(BaseLayer):
 
     def _make_segmentation(self, shape, policy):
         """Creates and builds the last layers for segmentation; returns the size of the outputs."""
-        self.hidden = _conv(self.features, 3, "hidden", policy, use_bias=False)
+        self.hidden = _conv(shape, self.features, 3, "hidden", policy, use_bias=False)
         self.hidden_norm = batch_norm("hidden_norm", **policy)
         self.dropout = Dropout(self.head_dropout, name="dropout", **policy)
-        self.classifier = _conv(self.outputs, 1, "classifier", {"dtype": "float32"})
-        _build_conv(self.hidden, shape)
+        self.classifier = _conv(shape, self.outputs, 1, "classifier", {"dtype": "float32"})
         self.hidden_norm.build(shape)
-        _build_conv(self.classifier, shape)
         return 2 * shape[1], 2 * shape[2]
 
     def _make_depth(self, shape, policy):
         """Creates and builds the last layers for depth; returns the size of the outputs."""
         self.projection = None
         if self.depth_projection:
-            self.projection = _conv(self.features, 3, "projection", policy)
-            _build_conv(self.projection, shape)
+            self.projection = _conv(shape, self.features, 3, "projection", policy)
         size = self.image_size if self.match_levels else (2 * shape[1], 2 * shape[2])
-        self.narrow = _conv(self.features // 2, 3, "narrow", policy)
-        self.hidden = _conv(self.depth_features, 3, "hidden", policy)
+        self.narrow = _conv(shape, self.features // 2, 3, "narrow", policy)
+        resized = (None, *size, self.features // 2)
+        self.hidden = _conv(resized, self.depth_features, 3, "hidden", policy)
         # Initial depths are above 0, because the ReLU of other depths would have no gradient.
         bias = "zeros" if self.max_depth else "ones"
-        self.classifier = _conv(1, 1, "classifier", {"dtype": "float32"}, bias_initializer=bias)
-        _build_conv(self.narrow, shape)
-        hidden = _build_conv(self.hidden, (None, *size, self.features // 2))
-        _build_conv(self.classifier, hidden)
+        self.classifier = _conv(
+            self.hidden.output_map,
+            1,
+            1,
+            "classifier",
+            {"dtype": "float32"},
+            bias_initializer=bias,
+        )
         return size
 
     def call(self, levels, training=None):
@@ -151,27 +153,22 @@ class Reassemble(BaseLayer):
         self.readout_layer = self.resize = None
         if self.readout == "project":
             self.readout_layer = keras.layers.Dense(size, name="readout", **policy)
-            self.readout_layer.build((None, math.prod(self.grid), 2 * size))
-            self.readout_layer.positions = math.prod(self.grid)
-        self.projection = _conv(self.channels, 1, "projection", policy)
-        shape = _build_conv(self.projection, (None, *self.grid, size))
+            patches = math.prod(self.grid)
+            self.readout_layer.build((None, patches, 2 * size))
+            self.readout_layer.positions = patches
+        self.projection = _conv((None, *self.grid, size), self.channels, 1, "projection", policy)
+        shape = self.projection.output_map
         if self.factor > 1:
-            self.resize = keras.layers.Conv2DTranspose(
-                self.channels,
-                self.factor,
-                strides=self.factor,
-                data_format="channels_last",
-                name="resize",
-                **policy,
-            )
-            shape = _build_conv(self.resize, shape)
+            options = {"kind": keras.layers.Conv2DTranspose, "strides": self.factor}
+            self.resize = _conv(shape, self.channels, self.factor, "resize", policy, **options)
         if self.factor < 1:
             # Keras' padding="same" would pad an even side only at its end.
-            stride = round(1 / self.factor)
-            self.resize = _conv(self.channels, 3, "resize", policy, strides=stride, padding="valid")
-            shape = _build_conv(self.resize, (None, shape[1] + 2, shape[2] + 2, self.channels))
-        self.level = _conv(self.features, 3, "level", policy, use_bias=False)
-        self.output_map = _build_conv(self.level, shape)
+            padded = (None, shape[1] + 2, shape[2] + 2, self.channels)
+            options = {"strides": round(1 / self.factor), "padding": "valid"}
+            self.resize = _conv(padded, self.channels, 3, "resize", policy, **options)
+        if self.resize is not None:
+            shape = self.resize.output_map
+        self.level = _conv(shape, self.features, 3, "level", policy, use_bias=False)
 
     def call(self, tokens):
         x = tokens[:, self.prefix :]
@@ -203,11 +200,10 @@ class Fusion(BaseLayer):
         options = {"use_bias": self.use_bias, "batch_norm": self.batch_norm, **policy}
         self.skip = None if self.is_first else ResidualUnit(name="skip", **options)
         self.main = ResidualUnit(name="main", **options)
-        self.projection = _conv(self.features, 1, "projection", policy)
+        self.projection = _conv(input_shape, self.features, 1, "projection", policy)
         if self.skip:
             self.skip.build(input_shape)
         self.main.build(input_shape)
-        _build_conv(self.projection, input_shape)
 
     def call(self, level, deeper=None, training=None):
         x = level
@@ -227,12 +223,12 @@ class ResidualUnit(BaseLayer):
 
     def build(self, input_shape):
         policy = {"dtype": self.dtype_policy}
-        channels = input_shape[-1]
+        options = {"use_bias": self.use_bias}
         self.convs = []
         self.norms = []
         for i in (1, 2):
-            self.convs.append(_conv(channels, 3, f"conv_{i}", policy, use_bias=self.use_bias))
-            _build_conv(self.convs[-1], input_shape)
+            conv = _conv(input_shape, input_shape[-1], 3, f"conv_{i}", policy, **options)
+            self.convs.append(conv)
             if self.batch_norm:
                 self.norms.append(batch_norm(f"batch_norm_{i}", **policy))
                 self.norms[-1].build(input_shape)
@@ -246,18 +242,15 @@ class ResidualUnit(BaseLayer):
         return x + y
 
 
-def _conv(filters, size, name, policy, **options):
-    """Creates a convolution that keeps the size of a map unless `options` change that."""
-    options = {"padding": "same", "data_format": "channels_last", **options}
-    return keras.layers.Conv2D(filters, size, name=name, **options, **policy)
+def _conv(shape, filters, size, name, policy, kind=keras.layers.Conv2D, **options):
+    """Creates and builds a convolution for maps of a shape `(B, H, W, C)`.
 
-
-def _build_conv(layer, shape):
-    """Builds a convolution for maps `(B, H, W, C)`, and returns the shape of its output.
-
-    The attribute `positions` is set to the number of places where the kernel is applied.
+    It keeps the size of a map unless `options` change that. Its attribute `output_map` is the shape
+    of its output, and `positions` is the number of places where the kernel is applied.
     """
+    options = {"padding": "same", "data_format": "channels_last", **options}
+    layer = kind(filters, size, name=name, **options, **policy)
     layer.build(shape)
-    output = layer.compute_output_shape(shape)
-    layer.positions = min(math.prod(shape[1:3]), math.prod(output[1:3]))
-    return output
+    layer.output_map = layer.compute_output_shape(shape)
+    layer.positions = min(math.prod(shape[1:3]), math.prod(layer.output_map[1:3]))
+    return layer

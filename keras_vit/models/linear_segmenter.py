@@ -60,7 +60,7 @@ class LinearHead(BaseLayer):
     The tokens are a list of arrays `(B, N, D)`.
     """
 
-    def __init__(self, grid, prefix, outputs, rate=0.0, **kwargs):
+    def __init__(self, grid, prefix, outputs, rate, **kwargs):
         super().__init__(**kwargs)
         self._keep_arguments(locals())
 
@@ -72,7 +72,7 @@ class LinearHead(BaseLayer):
         self.classifier = keras.layers.Dense(
             self.outputs, kernel_initializer="zeros", dtype="float32", name="classifier"
         )
-        for layer in (self.dropout, self.batch_norm, self.classifier):
+        for layer in (self.batch_norm, self.classifier):
             layer.build(shape)
 
     def call(self, levels, training=None):

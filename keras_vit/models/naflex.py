@@ -12,7 +12,7 @@ from keras import KerasTensor, ops
 from keras_vit.layers.base import BaseLayer, serializable
 from keras_vit.layers.padding import with_zero_padding
 from keras_vit.layers.patches import PatchEncoder
-from keras_vit.layers.validation import check_grid, check_positive_int
+from keras_vit.layers.validation import check_positive_int
 from keras_vit.models import parts
 from keras_vit.models.image_model import VARIANTS, keep
 from keras_vit.models.validation import check_supported
@@ -225,7 +225,6 @@ class NaFlexPositionEmbedding(BaseLayer):
 
     def __init__(self, grid, **kwargs):
         super().__init__(**kwargs)
-        grid = check_grid(grid)
         self._keep_arguments(locals())
 
     def build(self, input_shape):

@@ -142,8 +142,7 @@ def _make_layers(arguments, policy):
     block_class = CausalTransformerBlock if arguments["causal"] else TransformerBlock
     end_token = None
     if arguments["pool"] != "last":
-        end_id = arguments["end_id"] if arguments["pool"] == "end" else None
-        end_token = EndTokenPooling(end_id, name="pool", **policy)
+        end_token = EndTokenPooling(arguments["end_id"], name="pool", **policy)
     blocks = [
         block_class(**shared, **policy) for shared in shared_arguments(block_class, arguments)
     ]

@@ -25,7 +25,7 @@ class Similarity(BaseLayer):
         bias: initial value of the weight `logit_bias`; None for no bias.
     """
 
-    def __init__(self, scale=10.0, bias=None, **kwargs):
+    def __init__(self, scale, bias, **kwargs):
         super().__init__(**{**kwargs, "dtype": "float32"})
         if not scale > 0:
             raise ValueError(
@@ -90,8 +90,7 @@ class TwoTowers(keras.Model):
     ) -> None:
         known = ("image", "text", "scale", "bias", "name", "trainable")
         check_names(type(self).__name__, known, kwargs)
-        sizes = image.output_shape[-1], text.output_shape[-1]
-        if len(image.output_shape) != 2 or sizes[0] != sizes[1]:
+        if image.output_shape != text.output_shape:
             raise ValueError(
                 "Both towers must return embeddings (B, E) of the same size E. Received: outputs "
                 f"of shape {image.output_shape} from {image.name!r}, {text.output_shape} from "

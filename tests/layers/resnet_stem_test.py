@@ -87,8 +87,3 @@ def test_new_unit_returns_nonnegative_input():
 def test_rejects_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         ResNetStem(**arguments)
-
-
-def test_rejects_unknown_padding():
-    with pytest.raises(ValueError, match="must be one of same, symmetric"):
-        StdConv2D(4, 3, padding="valid")

@@ -9,7 +9,6 @@ from keras_vit.layers import (
     ClassToken,
     PositionEmbedding,
     PositionEmbedding2D,
-    RegisterTokens,
     SinCosPositionEmbedding,
 )
 from keras_vit.layers.compilation import compiling_for
@@ -60,12 +59,6 @@ def test_built_layers_reject_other_numbers_of_tokens(layer, tokens):
     layer.build((None, 6, 8))
     with pytest.raises(ValueError, match=r"expected shape=\(None, 6, 8\)"):
         layer(np.zeros((2, tokens, 8), "float32"))
-
-
-@pytest.mark.parametrize("after", [-1, 0.5])
-def test_registers_reject_invalid_positions(after):
-    with pytest.raises(ValueError, match="`after` must be an integer"):
-        RegisterTokens(2, after)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -119,6 +119,14 @@ def test_arguments_that_need_other_weights_are_refused(changes):
         keras_vit.LinearSegmenter.on(vit, classes=3, **changes)
 
 
+@pytest.mark.one_backend
+def test_backbones_with_adapters_are_refused():
+    vit = keras_vit.VisionTransformer(**SMALL)
+    keras_vit.enable_lora(vit, 2, write=lambda line: None)
+    with pytest.raises(ValueError, match="adapters cannot be copied"):
+        keras_vit.LinearSegmenter.on(vit, classes=3)
+
+
 def test_dense_model_shares_no_arrays_with_its_backbone():
     """On JAX, training donates the arrays of the model, so that others cannot read them."""
     vit = keras_vit.VisionTransformer(**SMALL)
