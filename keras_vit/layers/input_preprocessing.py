@@ -41,7 +41,7 @@ class InputPreprocessing(BaseLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._channels: int | None = None
+        self._channels: Any = None  # known after `build`
         self._has_warned = False
         self.logits_activation = logits_activation
         self.preprocessing = Preprocessing() if preprocessing is None else preprocessing
