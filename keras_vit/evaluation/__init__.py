@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -37,35 +37,11 @@ from keras_vit.evaluation import (
     objectnet,
     report,
 )
-from keras_vit.evaluation.checks import check_class_names, check_classes, check_imagenet
+from keras_vit.evaluation.checks import check_imagenet
 from keras_vit.evaluation.collecting import reuse_compiled
-from keras_vit.evaluation.loading import load_inputs, splits_to_read
-from keras_vit.models.any_model import image_shape_of, model_digest, weights_digest
-from keras_vit.preprocessing import find_preprocessing
-from keras_vit.training import Engine
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A kind of evaluator.
-
-    Attributes:
-        metrics: names of the metrics; an evaluation may return more.
-        evaluate: function `(model, inputs, engine)` that returns `{metric: float}`.
-        check: function `(model, inputs)` that raises a `ValueError` if the model cannot be
-            evaluated on the data.
-        splits: names of the required splits.
-        dataset: name of the default dataset; "" for the run's data.
-        load: function that loads the dataset, with the arguments of `load_inputs`.
-    """
-
-    metrics: tuple[str, ...]
-    evaluate: Callable
-    check: Callable = check_classes
-    splits: tuple[str, ...] = ("test",)
-    dataset: str = ""
-    load: Callable = load_inputs
-
+from keras_vit.evaluation.evaluator import Evaluator, Kind
+from keras_vit.evaluation.loading import load_inputs
+from keras_vit.models.any_model import model_digest, weights_digest
 
 _BOTH = ("train", "test")
 _ACCURACIES = ("accuracy", "top5_accuracy")
@@ -109,101 +85,6 @@ REPORTS = {"classes": report.write_report, "masks": dense.write_report}
 """Maps the target kind of the data to the function that writes the report of `evaluate`."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluator:
-    """A kind of evaluator, applied to a dataset.
-
-    Attributes:
-        name: full name, such as "fewshot:cifar10@/data/tfds".
-        kind: the kind of evaluator.
-        dataset: name of the dataset; "" for the run's data.
-        path: folder of the dataset; "" for the default folder.
-        max_bad_share: maximum fraction of examples that may be unreadable, in [0, 1].
-        class_names: names of the model's classes; by default those of the run's data.
-        run: the `data` fields of the run's config; {} if they are unknown.
-    """
-
-    name: str
-    kind: Kind
-    dataset: str = ""
-    path: str = ""
-    max_bad_share: float = 0.01
-    class_names: tuple[str, ...] = ()
-    run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    _loaded: dict = dataclasses.field(default_factory=dict, repr=False, compare=False)
-
-    @property
-    def METRICS(self) -> tuple[str, ...]:
-        """The names of the metrics."""
-        return self.kind.metrics
-
-    def check(self, model: keras.Model, inputs: InputPipeline | None = None) -> None:
-        """Raises a `ValueError` if the dataset cannot be loaded or the model cannot be evaluated on
-        it.
-
-        Args:
-            model: a `keras.Model`.
-            inputs: the `data.InputPipeline` of the run; required by an evaluator without its own
-                dataset.
-        """
-        self.kind.check(model, self._inputs(model, inputs))
-
-    def evaluate(
-        self, model: keras.Model, inputs: InputPipeline | None = None, engine: Engine | None = None
-    ) -> dict[str, float]:
-        """Returns a model's metrics as `{name: value}` with the names in `METRICS`.
-
-        Args:
-            model: a `keras.Model`.
-            inputs: the `data.InputPipeline` of the run; required by an evaluator without its own
-                dataset.
-            engine: the `training.Engine` of the run; None outside a run.
-        """
-        loaded = self._inputs(model, inputs)
-        return self.kind.evaluate(model, loaded, engine if loaded is inputs else None)
-
-    def _inputs(self, model, inputs):
-        """Returns the data of the evaluation, which are `inputs` for an evaluator without its own
-        dataset."""
-        names = self.class_names or (() if inputs is None else inputs.test.class_names)
-        if "train" in self.kind.splits:
-            names = ()  # a classifier that is trained on features does not use the model's classes
-        if self.dataset:
-            inputs = self._load(model, names)
-        if inputs is None:
-            raise ValueError(
-                f"The evaluator needs a dataset, as in {self.name}:digits. Received: {self.name!r}"
-            )
-        if "train" not in self.kind.splits:
-            check_class_names(self.class_names, inputs)
-        return inputs
-
-    def _load(self, model, names):
-        """Loads the dataset, unless an evaluator with the same `_loaded` has it already."""
-        splits = self.kind.splits
-        of_model = image_shape_of(model), find_preprocessing(model)
-        key = (self.dataset, self.path, splits, self.kind.load, *of_model, names)
-        if key not in self._loaded:
-            try:
-                if self.dataset == "folder":
-                    splits = splits_to_read(self.path, splits, self.run)
-                self._loaded[key] = self.kind.load(
-                    model,
-                    self.dataset,
-                    self.path,
-                    splits,
-                    max_bad_share=self.max_bad_share,
-                    class_names=names,
-                    run=self.run,
-                )
-            except ValueError as error:
-                local = f"{self.name.partition(':')[0]}:{self.dataset}@FOLDER"
-                raise ValueError(
-                    f"{self.name} cannot load its dataset; specify a local copy as {local}. {error}"
-                ) from error
-        return self._loaded[key]
-
-
 def get(
     names: Iterable[str],
     max_bad_share: float = 0.01,
@@ -227,12 +108,17 @@ def get(
         ValueError: an evaluator is unknown.
     """
     loaded: dict = {}  # evaluators share their datasets
-    fields = max_bad_share, tuple(class_names), run or {}, loaded
-    return {name: _parse(name, fields) for name in names}
+    evaluators = {}
+    for name in names:
+        kind, dataset, path = _parse(name)
+        evaluators[name] = Evaluator(
+            name, kind, dataset, path, max_bad_share, tuple(class_names), run or {}, loaded
+        )
+    return evaluators
 
 
-def _parse(text, fields):
-    """Returns the evaluator that a text names; `fields` are its values from `max_bad_share` on."""
+def _parse(text):
+    """Returns the kind, the dataset and the folder of the evaluator that a text names."""
     # Split at the first colon only, because a dataset "tfds:NAME" has another one.
     name, _, place = text.partition(":")
     dataset, _, path = place.partition("@")
@@ -245,13 +131,7 @@ def _parse(text, fields):
         )
     kind = EVALUATORS[name]
     if name == "multi_label" and re.fullmatch(r"[\d.]+", place):
-        threshold = float(place) if place.count(".") <= 1 and place != "." else math.nan
-        if not 0 < threshold < 1:
-            raise ValueError(
-                f"The threshold of multi_label must be between 0 and 1. Received: {text!r}"
-            )
-        compute = functools.partial(multi_label.multi_label, threshold=threshold)
-        kind = dataclasses.replace(kind, evaluate=compute)
+        kind = _with_threshold(kind, place)
         dataset = ""
     if name == "real" and dataset.endswith(".json"):
         compute = functools.partial(accuracy.real_from_file, path=dataset)
@@ -264,7 +144,19 @@ def _parse(text, fields):
             f"A folder must follow the name of its dataset, as in {name}:folder@{path}. Received: "
             f"{text!r}"
         )
-    return Evaluator(text, kind, dataset, path, *fields)
+    return kind, dataset, path
+
+
+def _with_threshold(kind, text):
+    """Returns the kind `multi_label` with F1 also at the threshold in `text`."""
+    threshold = float(text) if text.count(".") <= 1 and text != "." else math.nan
+    if not 0 < threshold < 1:
+        raise ValueError(
+            f"The threshold of multi_label must be between 0 and 1. Received: 'multi_label:{text}'"
+        )
+    metrics = (*kind.metrics, f"macro_f1_at_{threshold:g}")
+    compute = functools.partial(kind.evaluate, threshold=threshold)
+    return dataclasses.replace(kind, metrics=metrics, evaluate=compute)
 
 
 def evaluate(

@@ -56,7 +56,6 @@ def calibration(model, inputs, engine=None):
 
 def predictions(model, inputs):
     """Returns the `Predictions` of a classifier for the test split."""
-    check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = with_class(arrays)
     refuse_several_labels(arrays["labels"][counted])

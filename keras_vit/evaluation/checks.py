@@ -14,15 +14,16 @@ log = logging.getLogger("keras_vit")
 
 
 def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
-    """Raises a `ValueError` unless the model has one output per class of the test split."""
+    """Raises a `ValueError` unless the data have classes and the model has one output for each."""
     check_not_masked(model)
     shape = output_shape_of(model)
     classes = len(inputs.test.class_names)
-    if shape[1:] != (classes,):
+    if inputs.target != "classes" or shape[1:] != (classes,):
         raise ValueError(
-            f"The model must have one output for each of {classes} classes; the evaluators of "
-            "models of pixels are segmentation, segmentation_windows and depth. Received: "
-            f"output_shape={shape}"
+            "The data must have classes, and the model must have one output for each of "
+            f"{classes} classes; the evaluators of models of pixels are segmentation, "
+            "segmentation_windows and depth. Received: "
+            f"output_shape={shape}, target={inputs.target!r}"
         )
 
 
@@ -72,12 +73,17 @@ _ONE_LABEL = (
 
 
 def check_one_label(inputs):
-    """Raises a `ValueError` if test examples may have several labels; unknown labels are read from
+    """Raises a `ValueError` unless each test example has one class; unknown labels are read from
     the first batch."""
+    inputs = with_labels(inputs)
+    if inputs.target != "classes":
+        raise ValueError(
+            f"This evaluator requires images with classes. Received: target={inputs.target!r}"
+        )
     if inputs.test.multi_label:
         raise ValueError(_ONE_LABEL.format("test"))
     if inputs.test.labels is None:
-        _, labels, _ = next(iter(with_labels(inputs).eval_batches()))
+        _, labels, _ = next(iter(inputs.eval_batches()))
         refuse_several_labels(np.asarray(labels))
 
 
@@ -88,8 +94,8 @@ def refuse_several_labels(labels, split="test"):
 
 
 def with_class(arrays, split="test"):
-    """Returns which examples of `collect` have a correct class and positive weight: a Boolean array
-    `(N,)`."""
+    """Returns which examples have a correct class and positive weight, a Boolean array `(N,)`;
+    `arrays` are those of `collect` for the split."""
     counted = arrays["weights"] > 0
     chosen = counted & (arrays["labels"] > 0).any(1)
     check_has_class(chosen.mean())
@@ -104,9 +110,10 @@ def with_class(arrays, split="test"):
 
 
 def check_has_class(share):
-    """Raises a `ValueError` if no example has a correct class."""
+    """Raises a `ValueError` if `share`, the share or number of examples with a correct class, is
+    0."""
     if not share:
         raise ValueError(
-            "At least one example must have a correct class; only `average_precision` uses the "
-            "others. Received: examples without a correct class"
+            "At least one example must have a correct class; only `average_precision` and "
+            "`multi_label` use the others. Received: examples without a correct class"
         )

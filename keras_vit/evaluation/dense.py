@@ -84,24 +84,24 @@ def predictions(model, inputs, windows=False):
     bad_examples = inputs.bad_examples("test")
     decode = decoder(source, options)
     read = reader(target)
-    counted = 0
+    is_empty = True
     with terminal.progress_bar("evaluating", source.num_examples, "images") as update:
         for index in range(source.num_examples):
             update(index + 1)
-            *_, reason = examine(source, index, decode)
+            example, _, reason = examine(source, index, decode)
             if reason:
                 bad_examples.check(0, 1)
                 log.warning("skipped %s: %s", source.name_of(index), reason)
                 continue
-            image, white, values, weight, is_valid = map(np.asarray, read(index))
-            if not is_valid:
+            if target.problem_of(example):
                 raise_wrong_label(target, index)
+            image, white, values, weight, _ = map(np.asarray, read(index))
             if weight:
-                counted += 1
+                is_empty = False
                 preprocessing = options.preprocessing(source, float(white))
                 outputs = predict_pixels(model, image, preprocessing, windows)
                 yield index, picture_of(image, float(white)), outputs, values
-    if not counted:
+    if is_empty:
         raise ValueError(
             f"At least one image must be readable and have a {target.key} with known pixels. "
             f"Received: {source.num_examples} images"
@@ -129,7 +129,6 @@ def scores_of(matrix):
 
 def segmentation(model, inputs, engine=None, windows=False):
     """Computes the mean IoU and the pixel accuracy of the whole set at the size of each image."""
-    check_masks(model, inputs)
     classes = len(inputs.test.class_names)
     matrix = np.zeros((classes, classes), np.int64)
     for _, _, outputs, target in predictions(model, inputs, windows):
@@ -144,12 +143,11 @@ segmentation_windows = functools.partial(segmentation, windows=True)
 
 def depth(model, inputs, engine=None):
     """Computes the metrics of the task `depth` at the size of each image."""
-    check_depth(model, inputs)
-    rows = []
-    for _, _, outputs, target in predictions(model, inputs):
-        _, metrics = depth_scores(outputs[None, ..., 0], target[None])
-        rows.append([float(value[0]) for value in metrics.values()])
-    return dict(zip(metrics, map(float, np.mean(rows, axis=0))))
+    scores = [
+        depth_scores(outputs[None, ..., 0], target[None])[1]
+        for _, _, outputs, target in predictions(model, inputs)
+    ]
+    return {name: float(np.mean([values[name] for values in scores])) for name in scores[0]}
 
 
 def check_masks(model, inputs):

@@ -54,19 +54,17 @@ def retrieval(model, inputs, engine=None):
 
 
 def check_zero_shot(model: keras.Model, inputs: InputPipeline) -> None:
-    """Raises a `ValueError` unless the model has two towers and the dataset has class names."""
-    if not isinstance(model, TwoTowers) or not inputs.test.class_names:
+    """Raises a `ValueError` unless the model has two towers and the dataset has classes."""
+    if not isinstance(model, TwoTowers) or inputs.target != "classes":
         raise ValueError(
-            "`zero_shot` needs a model with an image and a text tower, and a dataset with class "
-            f"names, as in zero_shot:cifar10. Received: model={model.name!r}, class_names="
-            f"{list(inputs.test.class_names)[:5]}"
+            "`zero_shot` needs a model with an image and a text tower, and a dataset with classes, "
+            f"as in zero_shot:cifar10. Received: model={model.name!r}, targets={inputs.target!r}"
         )
 
 
 def zero_shot(model, inputs, engine=None):
     """Computes the accuracy of the classifier that `keras_vit.zero_shot` builds from the dataset's
     class names and CLIP's 80 templates; `_` in a name becomes a space."""
-    check_zero_shot(model, inputs)
     names = [name.replace("_", " ") for name in inputs.test.class_names]
     return accuracy.top1(classifier_of(model, names, text.CLIP_TEMPLATES), inputs)
 

@@ -14,7 +14,8 @@ from keras_vit.models.any_model import check_images_known
 from keras_vit.models.zero_shot import class_names_of
 from keras_vit.preprocessing import find_preprocessing
 
-_COLUMNS = ("file_column", "label_column", "label_separator")  # fields for the tables of a run
+# Fields that find the values of an example in a table or in a dataset of TFDS.
+_KEYS = ("file_column", "label_column", "label_separator", "image_key", "label_key")
 
 log = logging.getLogger("keras_vit")
 
@@ -58,15 +59,8 @@ def load_inputs(
             another order, or has images that the model does not support.
     """
     run = run or {}
-    details["path"] = path
     taken = fields_of(name)
-    if name in ("folder", run.get("name")):
-        fields = {"test_share", "split_seed", *_COLUMNS}
-        if is_data_of_run(name, path, run):
-            fields |= {"groups", "fold"}
-        elif splits[0] and (name != "folder" or has_no_splits(path)):
-            _warn_of_other_split(path, run)
-        details = {field: run[field] for field in fields & set(taken) & set(run)} | details
+    details = {**_fields_of_run(name, path, splits[0], run), **details, "path": path}
     if "image_shape" in taken and "path" not in taken:  # a source that draws its images
         details["image_shape"] = check_images_known(model)
     names = tuple(class_names or class_names_of(model) or ())
@@ -77,6 +71,25 @@ def load_inputs(
         options["mask_colors"] = ""  # the colors of the run's own masks
     inputs = data.InputPipeline(train, test, options, batch_size, 0, max_bad_share, test.target)
     return _normalized(model, inputs)
+
+
+def _fields_of_run(name, path, split, run):
+    """Returns the fields of the `data` fields `run` that also locate and divide another dataset."""
+    if name not in ("folder", run.get("name")):
+        return {}
+    fields = {"test_share", "split_seed", *_KEYS}
+    is_divided = split and (name != "folder" or has_no_splits(path))
+    if is_data_of_run(name, path, run):
+        fields |= {"groups", "fold"}
+    elif is_divided and (run.get("groups") or run.get("fold")):
+        log.warning(
+            "The groups and the fold of the run do not apply to %s, because the run has its data "
+            "in %s. If it is a copy of them, its test split may contain training images; evaluate "
+            "it with --data_path and without --data.",
+            path,
+            run.get("path", ""),
+        )
+    return {field: run[field] for field in fields & {*fields_of(name)} & {*run}}
 
 
 def _in_order(name, splits, names, details):
@@ -112,18 +125,6 @@ def is_data_of_run(name, path, run):
     """Returns whether a dataset in a folder is that of the run with the `data` fields `run`."""
     is_same_path = os.path.realpath(run.get("path", "")) == os.path.realpath(path)
     return run.get("name") == name and is_same_path
-
-
-def _warn_of_other_split(path, run):
-    """Warns if the run has groups or a fold, which are not applied to the data in `path`."""
-    if run.get("groups") or run.get("fold"):
-        log.warning(
-            "The groups and the fold of the run do not apply to %s, because the run has its data "
-            "in %s. If it is a copy of them, its test split may contain training images; evaluate "
-            "it with --data_path and without --data.",
-            path,
-            run.get("path", ""),
-        )
 
 
 def load_run_inputs(

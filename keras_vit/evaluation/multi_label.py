@@ -39,7 +39,6 @@ def multi_label(model, inputs, engine=None, threshold=None):
     Args:
         threshold: a further threshold, in (0, 1), for "macro_f1_at_<threshold>".
     """
-    check(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
     right = arrays["labels"][counted] > 0

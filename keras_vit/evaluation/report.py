@@ -10,6 +10,7 @@ from keras_vit.plots import Page, to_pictures
 def write_report(model, inputs, output, title="model", table=()):
     """Writes a report on the test split to the folder `output`; returns the path of its
     `index.html`."""
+    calibration.check_calibration(model, inputs)
     names = inputs.test.class_names
     found = calibration.predictions(model, inputs)
     labels = found.labels

@@ -20,10 +20,9 @@ def sample_indices(inputs, number):
     source = inputs.test
     if source.read is None:
         return data.evaluation_order(source, inputs.batch_size)[:number]
-    if source.multi_label and source.labels.any():
-        candidates = np.flatnonzero(source.labels.any(1))
-    else:
-        candidates = np.arange(source.num_examples)
+    candidates = np.arange(source.num_examples)
+    if source.multi_label and source.labels is not None and source.labels.any():
+        candidates = candidates[source.labels.any(1)]
     return candidates[np.unique(np.linspace(0, len(candidates) - 1, number).astype(int))]
 
 

@@ -158,6 +158,15 @@ def test_rejects_models_with_other_classes():
         evaluation.evaluate(small_vit(), ["top1"], color_inputs(classes=4))
 
 
+@pytest.mark.parametrize("name", ["top1", "knn"])
+@pytest.mark.parametrize("target", ["masks", "none"])
+def test_rejects_images_without_classes(name, target):
+    source = dataclasses.replace(color_inputs().test, class_names=() if target == "none" else "abc")
+    inputs = dataclasses.replace(color_inputs(), train=source, test=source, target=target)
+    with pytest.raises(ValueError, match=f"classes.*Received: .*target='{target}'"):
+        evaluation.evaluate(small_vit(), [name], inputs)
+
+
 @pytest.mark.parametrize("name", ["top1", "calibration", "average_precision"])
 def test_rejects_nan_outputs(name):
     model = mean_color_model()

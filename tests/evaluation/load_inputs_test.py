@@ -112,6 +112,16 @@ def test_folder_evaluator_uses_the_class_order_of_the_model(photos):
     assert metrics[f"{name}/accuracy"] == 1
 
 
+def test_classes_of_another_folder_are_compared_with_those_of_the_run(tmp_path):
+    model = mean_color_model()
+    own = write_folder(tmp_path / "own", {"cat": 3, "dog": 3, "owl": 3})
+    inputs = evaluation.load_inputs(model, "folder", own, ("",))
+    names = ("ape", "cat", "dog")
+    other = write_folder(tmp_path / "other", dict.fromkeys(names, 3), names)
+    with pytest.raises(ValueError, match="Received: .'cat', 'dog'. at other positions"):
+        evaluation.evaluate(model, [f"top1:folder@{other}"], inputs)
+
+
 @pytest.mark.parametrize(("path", "split"), [("{photos}/", "test"), ("/elsewhere", "")])
 def test_folder_of_the_run_is_divided_as_in_the_run(path, split, photos):
     division = {"test_share": 0.25, "split_seed": 7}
@@ -138,6 +148,20 @@ def test_copy_of_divided_data_causes_a_warning(run, warns, photos, caplog):
     run = {"name": "folder", "path": "/elsewhere", **run}
     evaluation.load_inputs(mean_color_model(), "folder", photos, ("train", "test"), run=run)
     assert ("may contain training images" in caplog.text) == warns
+
+
+def test_keys_of_the_run_locate_the_values_of_its_dataset(monkeypatch):
+    received = []
+
+    def keyed(split, *, path="", label_key=""):
+        received.append(label_key)
+        return data.load_split("digits", split)
+
+    monkeypatch.setitem(data.SOURCES, "keyed", keyed)
+    for name in ("keyed", "digits"):
+        run = {"name": name, "label_key": "species"}
+        evaluation.load_inputs(small_vit(classes=10), "keyed", splits=("test",), run=run)
+    assert received == ["species", ""]
 
 
 def test_data_of_a_run_load_without_its_file_of_class_weights():

@@ -19,7 +19,8 @@ NAMES = ("cat", "dog", "indoor")
 def _inputs(labels):
     """Returns inputs whose test split has black images with these labels."""
     images = np.zeros([len(labels), 4, 4, 3], np.uint8)
-    return types.SimpleNamespace(test=data.arrays(images, np.array(labels), NAMES))
+    source = data.arrays(images, np.array(labels), NAMES)
+    return types.SimpleNamespace(test=source, target="classes")
 
 
 def _classifier(activation, logits_activation="softmax"):
@@ -74,6 +75,7 @@ def test_metrics_match_scikit_learn(monkeypatch, activation):
         "average_precision_dog": dog,
     }
     assert metrics == pytest.approx(expected)
+    assert set(evaluator.METRICS) == {name for name in expected if not name.startswith("average")}
 
 
 @pytest.mark.parametrize("activation", ["linear", "softmax"])

@@ -64,6 +64,11 @@ def test_selected_examples_keep_their_order(kind, expected_sample):
     assert sorted(sample_indices(inputs, 4)) == expected_sample
 
 
+def test_samples_with_unknown_labels_are_evenly_spaced():
+    inputs = with_labels(color_inputs(test=7), lambda index: tf.range(2), multi_label=True)
+    assert sample_indices(inputs, 3).tolist() == [0, 3, 6]
+
+
 @pytest.mark.parametrize("kind", ["masks", "none"])
 def test_examples_without_classes_are_read(kind):
     """Batches are as large as masks are wide, so that their axes could be confused."""

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 from ml_collections import ConfigDict
 
@@ -273,6 +274,17 @@ def test_report_of_masks_omits_images_without_known_pixels(segmenter, tmp_path):
     assert "4 images, mean IoU 1.0000" in page.read_text()
     figures = {path.name for path in tmp_path.glob("*.png")}
     assert figures == {"iou.png", "confusion.png", "worst.png"}
+
+
+def test_damaged_mask_is_refused_by_name(segmenter):
+    inputs = get_inputs("scenes")
+
+    def read(index):
+        return {**inputs.test.read(index), "mask": tf.constant(b"no mask")}
+
+    test = dataclasses.replace(inputs.test, read=read)
+    with pytest.raises(ValueError, match=r"must be a PNG file.* in example 0"):
+        evaluation.evaluate(segmenter, ["segmentation"], dataclasses.replace(inputs, test=test))
 
 
 @pytest.mark.parametrize(
