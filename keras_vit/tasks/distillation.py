@@ -1,8 +1,6 @@
 """Distillation: a small model learns to imitate a large one that is not trained."""
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +9,11 @@ import numpy as np
 from keras import ops
 from ml_collections import ConfigDict
 
-from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.tokens import DistilledHead
-from keras_vit.models.any_model import (
-    check_images_known,
-    image_shape_of,
-    last_activation_of,
-    logits_activation_of,
-    output_shape_of,
-    weights_digest,
-)
-from keras_vit.models.image_model import ImageModel
+from keras_vit.models.any_model import image_shape_of
 from keras_vit.models.replaced_forward import replacement_of
-from keras_vit.preprocessing import Preprocessing, preprocessing_of
+from keras_vit.preprocessing import preprocessing_of
+from keras_vit.tasks import teachers
 from keras_vit.tasks.classification import Classification
 from keras_vit.tasks.task import Batch, LossesAndMetrics
 
@@ -77,7 +67,7 @@ class Distillation(Classification):
         agreement: tuple[str, ...] = () if self._imitates_features else ("agreement",)
         self.metrics = ("accuracy", *agreement) if _uses_labels(config) else agreement
         self._teacher: Any = None
-        self._preprocessing = Preprocessing()
+        self._head: dict[str, Any] = {}  # the model arguments of the student's head
         self._check_fields()
 
     def _check_fields(self):
@@ -88,7 +78,7 @@ class Distillation(Classification):
         is_distilled = config.model.get("distilled", False)
         own_rules = [
             ("loss", fields.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
-            ("temperature", 0 < fields.temperature < np.inf, "above 0"),
+            ("temperature", 0 < fields.temperature < np.inf, "finite and above 0"),
             ("temperature", fields.loss == "kl" or fields.temperature == 1, "1 without kl"),
             ("label_weight", 0 <= fields.label_weight < 1, "in [0, 1)"),
             (
@@ -127,17 +117,11 @@ class Distillation(Classification):
         self, load: Callable[..., tuple[keras.Model, dict]], write: Callable[[str], object]
     ) -> None:
         source = self.config.teacher
-        teacher, details = load(source, self.config.distillation.teacher_size, write)
-        self._check_teacher(teacher)
-        shape = check_images_known(teacher)
-        outputs = output_shape_of(self._read(teacher))
-        if isinstance(outputs, list) or len(outputs) != 2:
-            raise ValueError(
-                f"`teacher` must return one row for each image. Received: teacher={source!r}, "
-                f"outputs of shape {outputs}"
-            )
-        expects = json.dumps([preprocessing_of(teacher).to_config(), shape])
-        digest = hashlib.sha256((weights_digest(teacher) + expects).encode()).hexdigest()
+        model, details = load(source, self.config.distillation.teacher_size, write)
+        if not self._imitates_features:
+            teachers.check_logits(model, source)
+        width = teachers.width_of(self._imitated(model), source)
+        digest = teachers.digest_of(model)
         before = self.facts_of_weights.get("teacher", {}).get("digest", digest)
         if digest != before:
             raise ValueError(
@@ -146,34 +130,17 @@ class Distillation(Classification):
                 f"teacher={source!r} with digest {digest[:12]} instead of {before[:12]}"
             )
         names = tuple(map(str, details.get("class_names") or ()))
-        facts = {"digest": digest, "outputs": int(outputs[-1]), "class_names": names}
+        facts = {"digest": digest, "outputs": width, "class_names": names}
         self.facts_of_weights["teacher"] = facts
-        self._teacher = teacher
+        self._teacher = model
         write(
-            f"teacher: {source}, {teacher.count_params():,} parameters, images of "
-            f"{'x'.join(map(str, shape))}, {outputs[-1]} outputs, digest {digest[:12]}"
+            f"teacher: {source}, {model.count_params():,} parameters, images of "
+            f"{'x'.join(map(str, image_shape_of(model)))}, {width} outputs, digest {digest[:12]}"
         )
 
-    def _read(self, teacher):
+    def _imitated(self, model):
         """Returns the part of a teacher whose outputs the student imitates."""
-        if self._imitates_features and getattr(teacher, "head", None) is not None:
-            return keras.Model(teacher.input, teacher.head.input)
-        return teacher
-
-    def _check_teacher(self, teacher):
-        """Raises a `ValueError` if the student needs logits of a softmax, but the teacher does not
-        return them."""
-        problems = {
-            "no head": getattr(teacher, "head", teacher) is None,
-            "logits of a sigmoid": logits_activation_of(teacher) == "sigmoid",
-            f"{last_activation_of(teacher)} outputs": last_activation_of(teacher) != "linear",
-        }
-        if not self._imitates_features and any(problems.values()):
-            raise ValueError(
-                "`teacher` must return logits of a softmax, or set --config.distillation.loss="
-                f"cosine to imitate its features. Received: teacher={self.config.teacher!r}, which "
-                f"has {' and '.join(name for name, holds in problems.items() if holds)}"
-            )
+        return teachers.without_head(model) if self._imitates_features else model
 
     def name_classes(
         self, inputs: "InputPipeline", write: Callable[[str], object]
@@ -204,8 +171,7 @@ class Distillation(Classification):
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         if self._teacher is not None:
-            self._teacher = self._read(_copy(self._teacher, self.config.precision))
-            self._preprocessing = preprocessing_of(self._teacher)
+            self._teacher = self._imitated(teachers.copy_of(self._teacher, self.config.precision))
         width = self.facts_of_weights["teacher"]["outputs"]
         self._head = {"include_top": False} if self._imitates_features else {"classes": width}
         model = super().build_model(inputs)
@@ -216,7 +182,8 @@ class Distillation(Classification):
             for weight in model.head.weights:
                 if weight.name == "kernel":
                     weight.assign(keras.initializers.GlorotUniform()(weight.shape))
-        self._check_images(model)
+        if self._teacher is not None:
+            self._check_images(model)
         return model
 
     def head_arguments(self, inputs: "InputPipeline") -> dict[str, Any]:
@@ -234,13 +201,13 @@ class Distillation(Classification):
     def _check_images(self, model):
         """Raises a `ValueError` unless the student's images can be converted to the teacher's."""
         own = preprocessing_of(model)
-        theirs = self._preprocessing
+        theirs = preprocessing_of(self._teacher)
         if not (own.layout.has_one_size and theirs.layout.has_one_size):
             raise ValueError(
                 "Student and teacher must take images of one size. Received: "
                 f"architecture={self.config.architecture!r}, teacher={self.config.teacher!r}"
             )
-        if self._teacher is not None and own.channels not in (1, theirs.channels):
+        if own.channels not in (1, theirs.channels):
             raise ValueError(
                 f"`data.channels` must be 1 or that of the teacher, {theirs.channels}. Received: "
                 f"channels={own.channels}"
@@ -251,7 +218,8 @@ class Distillation(Classification):
     ) -> LossesAndMetrics:
         images, labels, _ = batch
         fields = self.config.distillation
-        theirs = self._teacher(self.teacher_images(model, images), training=False)
+        images_of_teacher = teachers.images_for(self._teacher, images, preprocessing_of(model))
+        theirs = self._teacher(images_of_teacher, training=False)
         theirs = ops.stop_gradient(ops.cast(theirs, "float32"))
         if self._imitates_features:
             features = ops.cast(model(images, training=training), "float32")
@@ -269,18 +237,6 @@ class Distillation(Classification):
         accuracy = self.label_losses(labels, logits, training)[1]["accuracy"]
         metrics["accuracy"] = ops.where(is_labeled, accuracy, metrics["agreement"])
         return losses, metrics
-
-    def teacher_images(self, model: keras.Model, images: keras.KerasTensor) -> keras.KerasTensor:
-        """Returns the images `(B, H, W, C)` of a student as the teacher expects them."""
-        factor, offset = _conversion(preprocessing_of(model), self._preprocessing)
-        images = images * factor + offset  # a gray image gets all channels
-        for axis, equation in ((0, "ij,bjwc->biwc"), (1, "ij,bhjc->bhic")):
-            old = images.shape[1 + axis]
-            new = image_shape_of(self._teacher)[axis]
-            if old != new:
-                matrix = RULES["bilinear_antialias"](old, new).astype("float32")
-                images = ops.einsum(equation, matrix, images)
-        return images
 
     def export_options(self) -> dict[str, Any] | None:
         return None if self._imitates_features else {}
@@ -303,10 +259,10 @@ def difference(
         return 1 - ops.sum(ops.normalize(teacher) * ops.normalize(student), axis=-1)
     if loss == "squared_error":
         return ops.mean(ops.square(teacher - student), axis=-1)
-    own = ops.log_softmax(student / temperature, axis=-1)
     if loss == "hard":
         classes = ops.argmax(teacher, axis=-1, keepdims=True)
         return -ops.take_along_axis(ops.log_softmax(student, axis=-1), classes, axis=-1)[:, 0]
+    own = ops.log_softmax(student / temperature, axis=-1)
     theirs = ops.log_softmax(teacher / temperature, axis=-1)
     return temperature**2 * ops.sum(ops.exp(theirs) * (theirs - own), axis=-1)
 
@@ -315,17 +271,6 @@ def _uses_labels(config):
     """Returns whether the student has the classes of the data."""
     fields = config.distillation
     return fields.labels and fields.loss not in _OF_FEATURES
-
-
-def _copy(teacher, precision):
-    """Copies a model to variables of the current strategy, which are not trained."""
-    config = teacher.get_config()
-    if isinstance(teacher, ImageModel):
-        config["dtype"] = precision
-    copy = type(teacher).from_config(config)
-    copy.set_weights(teacher.get_weights())
-    copy.trainable = False
-    return copy
 
 
 def _logits(model, images, training):
@@ -340,12 +285,3 @@ def _logits(model, images, training):
             f"model={model.name!r}"
         )
     return head.both(keras.Model(model.input, head.input)(images, training=training))
-
-
-def _conversion(own, theirs):
-    """Returns float32 `(factor, offset)` for each channel, from one `Preprocessing` to another."""
-    scale = (2**theirs.bit_depth - 1) / (2**own.bit_depth - 1)
-    mean, std = (np.array(values, "float64") for values in (own.mean, own.std))
-    factor = scale * std / np.array(theirs.std)
-    offset = (scale * mean - np.array(theirs.mean)) / np.array(theirs.std)
-    return factor.astype("float32"), offset.astype("float32")

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 import keras_vit
 from keras_vit import data, recipes, tasks
 from keras_vit.tasks.distillation import difference
+from keras_vit.tasks.teachers import images_for
 from keras_vit.training.stored_models import load_any_model
 from keras_vit.training.weights import load_inputs
 
@@ -98,7 +99,8 @@ def test_teacher_sees_the_same_pixels(size, channels, tmp_path):
     weights /= weights.sum(1, keepdims=True)
     resized = np.einsum("ij,bjkc,lk->bilc", weights, pixels, weights)
     normalized = (257 * resized - expected.mean) / expected.std  # 257 * 255 is the white of 16 bits
-    assert_close(task.teacher_images(student, images), normalized)
+    (frozen,) = task.frozen_models
+    assert_close(images_for(frozen, images, student.preprocessing), normalized)
 
 
 def test_teacher_computes_in_the_precision_of_the_run(tmp_path):
