@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 
-from keras_vit.evaluation.calibration import predictions
+from keras_vit.evaluation.calibration import predict
 
 
 def balanced(model, inputs, engine=None):
@@ -15,15 +15,15 @@ def balanced(model, inputs, engine=None):
     The area is the mean over classes of one class against the rest. Classes without examples are
     left out; the area is NaN if all examples have one class.
     """
-    found = predictions(model, inputs)
-    labels = found.labels
-    predicted = found.outputs.argmax(1)
+    predictions = predict(model, inputs)
+    labels = predictions.labels
+    predicted = predictions.outputs.argmax(1)
     present = np.unique(labels)
     with warnings.catch_warnings():
         # scikit-learn warns about predicted classes without examples.
         warnings.simplefilter("ignore")
         recall = balanced_accuracy_score(labels, predicted)
-    scores = found.log_probabilities.T
+    scores = predictions.log_probabilities.T
     areas = [roc_auc_score(labels == i, scores[i]) for i in present if len(present) > 1]
     return {
         "balanced_accuracy": float(recall),

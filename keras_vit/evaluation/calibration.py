@@ -3,6 +3,7 @@
 import typing
 
 import numpy as np
+from scipy.special import log_expit, log_softmax, logit
 
 from keras_vit.evaluation.checks import (
     check_classes,
@@ -18,18 +19,18 @@ class Predictions(typing.NamedTuple):
     """Predictions for the readable test examples with a class.
 
     Attributes:
-        outputs: logits, or probabilities if `kind` is "probabilities", float64 `(N, classes)`.
+        outputs: logits or probabilities, float64 `(N, classes)`; logits if `is_sigmoid`.
         log_probabilities: float64 `(N, classes)`.
         labels: class of each example, int64 `(N,)`.
         indices: index of each example in the test split, int64 `(N,)`.
-        kind: "probabilities", or the activation that converts the logits to probabilities.
+        is_sigmoid: whether each class has its own probability, the sigmoid of its logit.
     """
 
     outputs: np.ndarray
     log_probabilities: np.ndarray
     labels: np.ndarray
     indices: np.ndarray
-    kind: str
+    is_sigmoid: bool
 
 
 def check_calibration(model, inputs):
@@ -40,43 +41,50 @@ def check_calibration(model, inputs):
 
 def calibration(model, inputs, engine=None):
     """Computes the expected calibration error, the log loss in nats, and the Brier loss."""
-    found = predictions(model, inputs)
-    probabilities = np.exp(found.log_probabilities)
-    targets = np.arange(probabilities.shape[1]) == found.labels[:, None]
-    if found.kind == "sigmoid":  # log(1 - sigmoid(x)) is log(sigmoid(x)) - x
-        log_loss = -(found.log_probabilities - np.where(targets, 0, found.outputs)).sum(1)
+    predictions = predict(model, inputs)
+    log_probabilities = predictions.log_probabilities
+    probabilities = np.exp(log_probabilities)
+    targets = np.arange(probabilities.shape[1]) == predictions.labels[:, None]
+    if predictions.is_sigmoid:  # log(1 - sigmoid(x)) is log(sigmoid(x)) - x
+        log_loss = -(log_probabilities - np.where(targets, 0, predictions.outputs)).sum(1)
     else:
-        log_loss = -found.log_probabilities[targets]
+        log_loss = -log_probabilities[targets]
     return {
-        "expected_calibration_error": expected_calibration_error(probabilities, found.labels),
+        "expected_calibration_error": expected_calibration_error(probabilities, predictions.labels),
         "log_loss": float(log_loss.mean()),
         "brier_loss": float(((probabilities - targets) ** 2).sum(1).mean()),
     }
 
 
-def predictions(model, inputs):
+def activation_of(model):
+    """Returns the name of the activation that makes a model's probabilities, and whether the model
+    applies it."""
+    is_applied = gives_probabilities(model)
+    find = last_activation_of if is_applied else logits_activation_of
+    return find(model), is_applied
+
+
+def predict(model, inputs):
     """Returns the `Predictions` of a classifier for the test split."""
     arrays = collect(model, outputs_of, inputs)
     counted = with_class(arrays)
     refuse_several_labels(arrays["labels"][counted])
-    kind = "probabilities" if gives_probabilities(model) else logits_activation_of(model)
     outputs = arrays["outputs"][counted].astype("float64")
-    if kind == "probabilities" and last_activation_of(model) == "sigmoid":
-        outputs = np.clip(outputs, 1e-7, 1 - 1e-7)
-        kind = "sigmoid"
-        outputs = np.log(outputs / (1 - outputs))  # the logits
-    if kind == "probabilities":
+    activation, is_applied = activation_of(model)
+    if activation == "sigmoid":
+        if is_applied:
+            outputs = logit(np.clip(outputs, 1e-7, 1 - 1e-7))
+        log_probabilities = log_expit(outputs)
+    elif is_applied:
         log_probabilities = np.log(np.maximum(outputs, 1e-30))
-    elif kind == "sigmoid":
-        log_probabilities = -np.logaddexp(0, -outputs)
     else:
-        log_probabilities = outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True)
+        log_probabilities = log_softmax(outputs, axis=1)
     return Predictions(
         outputs,
         log_probabilities,
         labels=arrays["labels"][counted].argmax(1),
         indices=np.flatnonzero(counted),
-        kind=kind,
+        is_sigmoid=activation == "sigmoid",
     )
 
 
@@ -105,9 +113,8 @@ def expected_calibration_error(probabilities, labels):
     return float((counts * np.abs(confidence - accuracy)).sum() / counts.sum())
 
 
-def confusion_matrix(probabilities, labels):
-    """Counts predictions by true class (rows) and predicted class (columns): integers
+def confusion_matrix(labels, predicted, classes):
+    """Counts predicted classes `(N,)` by true class (rows) and predicted class (columns): int64
     `(classes, classes)`."""
-    classes = probabilities.shape[1]
-    pairs = labels * classes + probabilities.argmax(1)
+    pairs = labels.astype(np.int64) * classes + predicted
     return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)

@@ -13,6 +13,7 @@ from keras_vit.data.bad_examples import decoder, examine, raise_wrong_label
 from keras_vit.data.targets.masks import IGNORED, overlay
 from keras_vit.data.targets.pixels import reader
 from keras_vit.evaluation import plots
+from keras_vit.evaluation.calibration import confusion_matrix
 from keras_vit.models.any_model import check_images_known, output_shape_of
 from keras_vit.models.resizing import resize_bilinear
 from keras_vit.plots import Page, figure_class, image_axes, plain_text
@@ -118,8 +119,7 @@ def confusion(outputs, target, classes):
     """Returns the numbers of pixels by true class (rows) and predicted class: int64
     `(classes, classes)`; ignored pixels do not count."""
     counts = target != IGNORED
-    pairs = target[counts].astype(np.int64) * classes + outputs.argmax(-1)[counts]
-    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+    return confusion_matrix(target[counts], outputs.argmax(-1)[counts], classes)
 
 
 def scores_of(matrix):
@@ -129,10 +129,7 @@ def scores_of(matrix):
 
 def segmentation(model, inputs, engine=None, windows=False):
     """Computes the mean IoU and the pixel accuracy of the whole set at the size of each image."""
-    classes = len(inputs.test.class_names)
-    matrix = np.zeros((classes, classes), np.int64)
-    for _, _, outputs, target in predictions(model, inputs, windows):
-        matrix += confusion(outputs, target, classes)
+    _, matrix, _ = _totals(model, inputs, windows)
     scores, ious = scores_of(matrix)
     names = map(str, inputs.test.class_names)
     return {**scores, **{f"iou/{name}": float(iou) for name, iou in zip(names, ious)}}
@@ -177,16 +174,7 @@ def write_report(model, inputs, output, title="model", table=()):
     matrix and the worst images; returns the path of its `index.html`."""
     check_masks(model, inputs)
     names = [str(name) for name in inputs.test.class_names]
-    matrix = np.zeros((len(names),) * 2, np.int64)
-    worst = []
-    number = 0
-    for index, picture, outputs, target in predictions(model, inputs):
-        number += 1
-        of_image = confusion(outputs, target, len(names))
-        matrix += of_image
-        score = scores_of(of_image)[0]["mean_iou"]
-        worst.append((score, index, (picture, target, outputs.argmax(-1))))
-        worst = sorted(worst, key=lambda row: row[:2])[:_SHOWN]
+    number, matrix, worst = _totals(model, inputs)
     scores, ious = scores_of(matrix)
     page = Page(output, title)
     page.draw(
@@ -220,6 +208,23 @@ def write_report(model, inputs, output, title="model", table=()):
     return page.save(f"{number} images, {facts}", items, table)
 
 
+def _totals(model, inputs, windows=False):
+    """Returns the number of images, their confusion matrix, and `(mean IoU, index, (picture, mask,
+    prediction))` of the worst images, worst first."""
+    classes = len(inputs.test.class_names)
+    matrix = np.zeros((classes, classes), np.int64)
+    number = 0
+    worst = []
+    for index, picture, outputs, target in predictions(model, inputs, windows):
+        number += 1
+        matrix_of_image = confusion(outputs, target, classes)
+        matrix += matrix_of_image
+        score = scores_of(matrix_of_image)[0]["mean_iou"]
+        worst.append((score, index, (picture, target, outputs.argmax(-1))))
+        worst = sorted(worst, key=lambda row: row[:2])[:_SHOWN]
+    return number, matrix, worst
+
+
 def _draw_ious(path, ious, names):
     figure = figure_class()(figsize=(6, 1 + 0.3 * len(names)), layout="constrained")
     axes = figure.subplots()
@@ -230,7 +235,7 @@ def _draw_ious(path, ious, names):
 
 
 def _draw_worst(path, shown, classes):
-    rows = -(-len(shown) // 2)
+    rows = -(-len(shown) // 2)  # two images per row, each with its mask and its prediction
     figure, _ = image_axes(rows, 6, (12, 2.2 * rows))
     all_axes = iter(figure.axes)
     for picture, *masks in shown:

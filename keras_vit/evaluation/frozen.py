@@ -24,6 +24,7 @@ L2 = 2.0**10  # big_vision's ridge weight
 # The constant feature of ridge regression. It is large, so that its weight is barely regularized.
 _BIAS = 100.0
 _INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
+_ROWS = 1024  # rows of the similarity matrix in memory at a time
 
 
 def representation_model(model):
@@ -76,14 +77,14 @@ def representations(model, inputs, split="test", indices=None):
     """Returns features `(N, F)` and labels `(N,)` of examples with a class, and the mask that
     selects them."""
     arrays = _features(model, inputs, split, indices)
-    readable = arrays["weights"]
-    return arrays["outputs"][readable], arrays["labels"][readable], readable
+    counted = arrays["counted"]
+    return arrays["outputs"][counted], arrays["labels"][counted], counted
 
 
 def _features(model, inputs, split, indices):
-    """Collects features; inside `reuse_compiled`, keeps those of a whole split until the model or
-    its weights change."""
-    kept = reused(dict)
+    """Collects features, classes and whether an example has one, as a dict; inside
+    `reuse_compiled`, keeps those of a whole split until the model or its weights change."""
+    kept = reused(dict)  # inside `reuse_compiled`, all calls get the same dict
     state = model, weights_digest(model)
     if kept.get("state") != state:
         kept.clear()
@@ -93,8 +94,8 @@ def _features(model, inputs, split, indices):
         _, arrays = kept[key]
         return {name: array[... if indices is None else indices] for name, array in arrays.items()}
     arrays = collect(reused(representation_model, model), outputs_of, inputs, split, indices)
-    arrays["weights"] = with_class(arrays, split)
-    refuse_several_labels(arrays["labels"][arrays["weights"]], split)
+    arrays["counted"] = with_class(arrays, split)
+    refuse_several_labels(arrays["labels"][arrays["counted"]], split)
     arrays["labels"] = arrays["labels"].argmax(-1)
     if indices is None:
         kept[key] = inputs, arrays  # holds `inputs`, so that its id stays unique
@@ -102,7 +103,7 @@ def _features(model, inputs, split, indices):
 
 
 def _train_and_test(model, inputs):
-    """Returns `(x, y, x_test, y_test)`: features and labels of both splits."""
+    """Returns `(x, y, x_test, y_test)`: features `(N, F)` and classes `(N,)` of both splits."""
     return *representations(model, inputs, "train")[:2], *representations(model, inputs)[:2]
 
 
@@ -117,7 +118,7 @@ def fewshot(model, inputs, engine=None):
     if is_known and inputs.train.read is not None:
         draws = [draw_shots(labels, max(SHOTS), num_classes, seed) for seed in SEEDS]
         indices = np.unique(np.concatenate(draws))
-    x, y, readable = representations(model, inputs, "train", indices)
+    x, y, counted = representations(model, inputs, "train", indices)
     x_test, y_test, _ = representations(model, inputs)
     if indices is None:  # draw from the readable examples
         labels = y
@@ -125,7 +126,7 @@ def fewshot(model, inputs, engine=None):
     else:
         # Row of each example in `x`; -1 if the example is not in `x`.
         row_of = np.full(len(labels), -1)
-        row_of[indices[readable]] = np.arange(len(x))
+        row_of[indices[counted]] = np.arange(len(x))
     # Average the accuracy over seeds for each number of shots.
     counts = np.bincount(labels, minlength=num_classes)
     metrics = {}
@@ -231,8 +232,9 @@ def nearest_classes(x, y, x_test, num_classes, neighbors=20, temperature=0.07):
     x_test = _unit(x_test)
     neighbors = min(neighbors, len(x))
     predictions = np.empty(len(x_test), "int64")
-    for start in range(0, len(x_test), 1024):
-        similarity = x_test[start : start + 1024] @ x.T
+    for start in range(0, len(x_test), _ROWS):
+        rows = slice(start, start + _ROWS)
+        similarity = x_test[rows] @ x.T
         nearest = ops.convert_to_numpy(ops.top_k(similarity, neighbors)[1])
         # Subtract 1, the largest possible similarity, to avoid overflow. This does not change the
         # vote.
@@ -240,7 +242,7 @@ def nearest_classes(x, y, x_test, num_classes, neighbors=20, temperature=0.07):
         weights = np.exp((nearest_similarity - 1) / temperature).astype("float64")
         votes = np.zeros((len(similarity), num_classes))
         np.add.at(votes, (np.arange(len(votes))[:, None], y[nearest]), weights)
-        predictions[start : start + 1024] = votes.argmax(1)
+        predictions[rows] = votes.argmax(1)
     return predictions
 
 

@@ -4,13 +4,9 @@ import numpy as np
 from scipy.special import expit
 
 from keras_vit.evaluation.accuracy import average_precisions
+from keras_vit.evaluation.calibration import activation_of
 from keras_vit.evaluation.checks import check_classes
 from keras_vit.evaluation.collecting import collect, outputs_of
-from keras_vit.models.any_model import (
-    gives_probabilities,
-    last_activation_of,
-    logits_activation_of,
-)
 
 THRESHOLDS = np.arange(1, 100) / 100
 
@@ -18,8 +14,7 @@ THRESHOLDS = np.arange(1, 100) / 100
 def check(model, inputs):
     """Raises a `ValueError` unless the model gives an independent probability for each class."""
     check_classes(model, inputs)
-    is_activated = gives_probabilities(model)
-    activation = last_activation_of(model) if is_activated else logits_activation_of(model)
+    activation, _ = activation_of(model)
     if activation != "sigmoid":
         raise ValueError(
             "The probabilities of the classes must be independent, as those of models that were "
@@ -43,7 +38,8 @@ def multi_label(model, inputs, engine=None, threshold=None):
     counted = arrays["weights"] > 0
     right = arrays["labels"][counted] > 0
     outputs = arrays["outputs"][counted].astype("float64")
-    probabilities = outputs if gives_probabilities(model) else expit(outputs)
+    _, is_applied = activation_of(model)
+    probabilities = outputs if is_applied else expit(outputs)
     precisions = average_precisions(outputs, right)
     f1_of = {value: macro_f1(right, probabilities, value) for value in THRESHOLDS.tolist()}
     best = max(f1_of, key=f1_of.get)  # the lowest of equals

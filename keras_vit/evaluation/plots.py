@@ -91,11 +91,11 @@ def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence
     shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true class")
-    if classes <= 40:
+    if classes <= 40:  # more names would overlap
         names = [plain_text(name) for name in class_names]
         axes.set_xticks(range(classes), names, rotation=90 if max(map(len, names)) > 2 else 0)
         axes.set_yticks(range(classes), names)
-    if classes <= 20:
+    if classes <= 20:  # more numbers would overlap
         for row, column in np.argwhere(matrix):
             color = "white" if shares[row, column] > 0.5 else "black"
             axes.text(

@@ -12,12 +12,12 @@ def write_report(model, inputs, output, title="model", table=()):
     `index.html`."""
     calibration.check_calibration(model, inputs)
     names = inputs.test.class_names
-    found = calibration.predictions(model, inputs)
-    labels = found.labels
-    probabilities = np.exp(found.log_probabilities)
+    predictions = calibration.predict(model, inputs)
+    labels = predictions.labels
+    probabilities = np.exp(predictions.log_probabilities)
     predicted = probabilities.argmax(1)
     error = calibration.expected_calibration_error(probabilities, labels)
-    matrix = calibration.confusion_matrix(probabilities, labels)
+    matrix = calibration.confusion_matrix(labels, predicted, len(names))
     # Sort the mistakes by the probability of the true class.
     order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")
     order = order[predicted[order] != labels[order]][:32]
@@ -39,9 +39,9 @@ def write_report(model, inputs, output, title="model", table=()):
         names,
     )
     if len(order):
-        _draw_worst(page, inputs, found.indices[order], labels[order], probabilities[order])
+        _draw_worst(page, inputs, predictions.indices[order], labels[order], probabilities[order])
     items = [
-        f"{inputs.test.name_of(int(found.indices[i]))}: {names[labels[i]]}, predicted "
+        f"{inputs.test.name_of(int(predictions.indices[i]))}: {names[labels[i]]}, predicted "
         f"{names[predicted[i]]} {100 * probabilities[i].max():.1f} %"
         for i in order
     ]

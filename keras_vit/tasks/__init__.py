@@ -9,6 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from keras_vit.layers.validation import check_choice
 from keras_vit.tasks.classification import Classification
 from keras_vit.tasks.dense import Depth, Segmentation
 from keras_vit.tasks.distillation import Distillation
@@ -38,11 +39,10 @@ def get(config: ConfigDict, task: Task | None = None) -> Task:
     Raises:
         ValueError: the name is unknown, or the task does not support the value of another field.
     """
-    if task is None and config.task not in TASKS:
-        raise ValueError(
-            f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}"
-        )
-    chosen: Any = TASKS[config.task](config) if task is None else task
+    chosen: Any = task
+    if task is None:
+        check_choice("task", config.task, TASKS)
+        chosen = TASKS[config.task](config)
     if config.get("patch_sizes") and not isinstance(chosen, PatchSizes):
         chosen = PatchSizes(config, chosen)
     return chosen

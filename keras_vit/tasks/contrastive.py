@@ -6,7 +6,9 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-BLOCK_ROWS = 1024  # rows of the sigmoid loss's matrix in memory at a time
+from keras_vit.layers.validation import check_choice
+
+BLOCK_ROWS = 1024  # rows of a matrix of similarities in memory at a time
 _ROUNDING = 1e-6  # equal texts may have slightly different embeddings
 
 
@@ -125,6 +127,5 @@ LOSSES = {"softmax": softmax, "sigmoid": sigmoid}
 
 def get(name: str) -> Callable[..., keras.KerasTensor]:
     """Returns the loss for `name`, a key of `LOSSES`; raises a `ValueError` for another name."""
-    if name not in LOSSES:
-        raise ValueError(f"`loss` must be one of {', '.join(LOSSES)}. Received: loss={name!r}")
+    check_choice("loss", name, LOSSES)
     return LOSSES[name]

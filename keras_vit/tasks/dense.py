@@ -13,7 +13,7 @@ from keras_vit.models import VisionTransformer
 from keras_vit.models.freezing import freeze
 from keras_vit.models.resizing import resize_bilinear
 from keras_vit.tasks.classification import Classification
-from keras_vit.tasks.task import Batch, LossesAndMetrics
+from keras_vit.tasks.task import Batch, LossesAndMetrics, check_rules
 
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
@@ -46,21 +46,14 @@ class DensePrediction(Classification):
         self.class_names: tuple[str, ...] = ()
         self.fields = {name: config.model.get(name, default) for name, default in FIELDS.items()}
         head = self.fields["head"]
-        rules = {
-            "model.head": (head, head in self.heads, " or ".join(self.heads)),
-            "architecture": (
-                config.architecture,
-                self.constructor is VisionTransformer,
-                "a VisionTransformer",
-            ),
-            "patch_sizes": (config.patch_sizes, not config.patch_sizes, "()"),
-            "loss": (config.loss, config.loss == "softmax", "softmax"),
-        }
-        for name, (value, is_right, rule) in rules.items():
-            if not is_right:
-                raise ValueError(
-                    f"`config.{name}` must be {rule} for {config.task}. Received: {name}={value!r}"
-                )
+        is_vit = self.constructor is VisionTransformer
+        rules = [
+            ("model.head", head, head in self.heads, " or ".join(self.heads)),
+            ("architecture", config.architecture, is_vit, "a VisionTransformer"),
+            ("patch_sizes", config.patch_sizes, not config.patch_sizes, "()"),
+            ("loss", config.loss, config.loss == "softmax", "softmax"),
+        ]
+        check_rules(config, rules)
         self.constructor, self._fields_of_head = HEADS[head]
         for name, value in self.fields.items():
             if name not in ("head", "frozen", *self._fields_of_head) and value != FIELDS[name]:

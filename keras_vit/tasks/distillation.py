@@ -15,7 +15,7 @@ from keras_vit.models.replaced_forward import replacement_of
 from keras_vit.preprocessing import preprocessing_of
 from keras_vit.tasks import teachers
 from keras_vit.tasks.classification import Classification
-from keras_vit.tasks.task import Batch, LossesAndMetrics
+from keras_vit.tasks.task import Batch, LossesAndMetrics, check_rules
 
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
@@ -98,11 +98,7 @@ class Distillation(Classification):
             ("loss", config.loss, config.loss == "softmax", "softmax"),
             *((f"distillation.{name}", fields[name], *rule) for name, *rule in own_rules),
         ]
-        for name, value, holds, rule in rules:
-            if not holds:
-                raise ValueError(
-                    f"`{name}` must be {rule} for distillation. Received: {name}={value!r}"
-                )
+        check_rules(config, rules)
 
     @staticmethod
     def target_arguments(config: ConfigDict) -> dict[str, Any]:

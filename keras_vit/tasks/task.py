@@ -167,6 +167,19 @@ class Task(abc.ABC):
         return None
 
 
+def check_rules(config, rules):
+    """Raises a `ValueError` for the first rule that the fields of a config break.
+
+    A rule is `(name, value, is_allowed, words)`: a field, its value, whether the task allows it,
+    and words for the values that it allows.
+    """
+    for name, value, is_allowed, words in rules:
+        if not is_allowed:
+            raise ValueError(
+                f"`config.{name}` must be {words} for {config.task}. Received: {name}={value!r}"
+            )
+
+
 def check_model_fields(config: ConfigDict, own_fields: Collection[str]) -> None:
     """Raises a `ValueError` if `config.model` has other fields than those of the architecture and
     `own_fields`, those of the task."""

@@ -78,7 +78,8 @@ def test_calibration_error_matches_its_definition():
     labels = np.array([0, 1, 1, 0])
     expected = (2 * abs(0.95 - 0.5) + abs(0.7 - 1) + abs(0.55 - 0)) / 4
     assert calibration.expected_calibration_error(probabilities, labels) == pytest.approx(expected)
-    assert calibration.confusion_matrix(probabilities, labels).tolist() == [[1, 1], [1, 1]]
+    predicted = probabilities.argmax(1)
+    assert calibration.confusion_matrix(labels, predicted, 2).tolist() == [[1, 1], [1, 1]]
 
 
 def test_rejects_multiple_labels():

@@ -41,8 +41,8 @@ def test_top1_counts_every_example_once():
 def test_balanced_counts_classes_equally(monkeypatch):
     """Labels 0 0 0 1 and predictions 0 0 1 1: recalls 2/3 and 1, F1 scores 4/5 and 2/3."""
     logits = np.array([[2.0, 0, -9], [1, 0, -9], [0, 1, -9], [0, 3, -9]])
-    predictions = Predictions(logits, logits, np.array([0, 0, 0, 1]), np.arange(4), "softmax")
-    monkeypatch.setattr(evaluation.balance, "predictions", lambda model, inputs: predictions)
+    predictions = Predictions(logits, logits, np.array([0, 0, 0, 1]), np.arange(4), False)
+    monkeypatch.setattr(evaluation.balance, "predict", lambda model, inputs: predictions)
     expected = {
         "balanced_accuracy": 5 / 6,
         "macro_f1": 11 / 15,

@@ -108,7 +108,7 @@ def test_scores_rank_all_or_only_overlapping_classes():
         "mapped_accuracy": pytest.approx(1 / 3),
         "mapped_top5_accuracy": 1,
     }
-    # If ImageNet's class 0 is in no group, it is no longer the wrong answer for the first example.
+    # If ImageNet's class 0 is in no group, the first example is right among the groups.
     scores = objectnet.score(outputs, labels, [(), (1, 2), (4,), ()])
     assert scores["mapped_accuracy"] == pytest.approx(2 / 3)
 

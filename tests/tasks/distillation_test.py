@@ -198,8 +198,8 @@ def test_student_without_labels_has_the_classes_of_the_teacher(tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"teacher": ""}, "`teacher` must be"),
-        ({"loss": "sigmoid"}, "`loss` must be softmax"),
+        ({"teacher": ""}, "teacher` must be the model"),
+        ({"loss": "sigmoid"}, "loss` must be softmax"),
         ({"distillation": {"loss": "mse"}}, "loss` must be one of kl"),
         ({"distillation": {"temperature": -1.0}}, "must be above 0"),
         ({"distillation": {"temperature": 4.0, "loss": "hard"}}, "must be 1 without kl"),
