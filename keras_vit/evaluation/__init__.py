@@ -17,7 +17,6 @@ Examples of evaluator names:
 
 import dataclasses
 import functools
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -28,7 +27,6 @@ from keras_vit.arguments import did_you_mean
 from keras_vit.data import InputPipeline
 from keras_vit.evaluation import (
     accuracy,
-    balance,
     calibration,
     dense,
     frozen,
@@ -45,16 +43,17 @@ from keras_vit.models.any_model import model_digest, weights_digest
 
 _BOTH = ("train", "test")
 _ACCURACIES = ("accuracy", "top5_accuracy")
-_SHOTS = tuple(f"{shots}shot" for shots in frozen.SHOTS)
 _PIXELS = ("mean_iou", "pixel_accuracy")
-_CALIBRATION = ("expected_calibration_error", "log_loss", "brier_loss")
-_MULTI_LABEL = ("mean_average_precision", "macro_f1", "best_macro_f1", "best_threshold")
-_BALANCED = ("balanced_accuracy", "macro_f1", "roc_auc")
 EVALUATORS = {
     "top1": Kind(_ACCURACIES, accuracy.top1),
     "real": Kind(("accuracy",), accuracy.real, dataset="imagenet2012_real"),
     "imagenet_v2": Kind(_ACCURACIES, accuracy.top1, dataset="imagenet_v2"),
-    "fewshot": Kind(_SHOTS, frozen.fewshot, frozen.check_representation, _BOTH),
+    "fewshot": Kind(
+        tuple(f"{shots}shot" for shots in frozen.SHOTS),
+        frozen.fewshot,
+        frozen.check_representation,
+        _BOTH,
+    ),
     "linear_probe": Kind(
         ("accuracy", "inverse_regularization"),
         frozen.linear_probe,
@@ -62,10 +61,22 @@ EVALUATORS = {
         _BOTH,
     ),
     "knn": Kind(("accuracy",), frozen.knn, frozen.check_representation, _BOTH),
-    "calibration": Kind(_CALIBRATION, calibration.calibration, calibration.check_calibration),
-    "balanced": Kind(_BALANCED, balance.balanced, calibration.check_calibration),
-    "average_precision": Kind(("mean_average_precision",), accuracy.average_precision),
-    "multi_label": Kind(_MULTI_LABEL, multi_label.multi_label, multi_label.check),
+    "calibration": Kind(
+        ("expected_calibration_error", "log_loss", "brier_loss"),
+        calibration.calibration,
+        calibration.check_calibration,
+    ),
+    "balanced": Kind(
+        ("balanced_accuracy", "macro_f1", "roc_auc"),
+        accuracy.balanced,
+        calibration.check_calibration,
+    ),
+    "average_precision": Kind(("mean_average_precision",), multi_label.average_precision),
+    "multi_label": Kind(
+        ("mean_average_precision", "macro_f1", "best_macro_f1", "best_threshold"),
+        multi_label.multi_label,
+        multi_label.check,
+    ),
     "retrieval": Kind(image_text.RETRIEVAL, image_text.retrieval, image_text.check_retrieval),
     "zero_shot": Kind(_ACCURACIES, image_text.zero_shot, image_text.check_zero_shot),
     "objectnet": Kind(
@@ -130,7 +141,7 @@ def _parse(text):
             f"An evaluator must be one of {', '.join(EVALUATORS)}.{hint} Received: {text!r}"
         )
     kind = EVALUATORS[name]
-    if name == "multi_label" and re.fullmatch(r"[\d.]+", place):
+    if name == "multi_label" and re.fullmatch(r"\d+\.?\d*|\.\d+", place):
         kind = _with_threshold(kind, place)
         dataset = ""
     if name == "real" and dataset.endswith(".json"):
@@ -149,7 +160,7 @@ def _parse(text):
 
 def _with_threshold(kind, text):
     """Returns the kind `multi_label` with F1 also at the threshold in `text`."""
-    threshold = float(text) if text.count(".") <= 1 and text != "." else math.nan
+    threshold = float(text)
     if not 0 < threshold < 1:
         raise ValueError(
             f"The threshold of multi_label must be between 0 and 1. Received: 'multi_label:{text}'"

@@ -1,12 +1,14 @@
-"""Computes the accuracy and average precision of classifiers."""
+"""Computes the accuracy of classifiers, also with equal weights of all classes."""
 
 import re
+import warnings
 
 import numpy as np
 from keras import ops
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 
 from keras_vit import files
+from keras_vit.evaluation.calibration import predict
 from keras_vit.evaluation.checks import check_has_class, check_imagenet
 from keras_vit.evaluation.collecting import collect, mean_over_examples, outputs_of
 
@@ -87,26 +89,25 @@ def check_real_labels(model, inputs, path):
     return labels
 
 
-def average_precision(model, inputs, engine=None):
-    """Computes the mean average precision, in [0, 1], over the classes with at least one
-    example."""
-    arrays = collect(model, outputs_of, inputs)
-    counted = arrays["weights"] > 0
+def balanced(model, inputs, engine=None):
+    """Computes the balanced accuracy (the mean recall of the classes), the macro F1 score and the
+    area under the ROC curve.
+
+    The area is the mean over classes of one class against the rest. Classes without examples are
+    left out; the area is NaN if all examples have one class.
+    """
+    predictions = predict(model, inputs)
+    labels = predictions.labels
+    predicted = predictions.outputs.argmax(1)
+    present = np.unique(labels)
+    with warnings.catch_warnings():
+        # scikit-learn warns about predicted classes without examples.
+        warnings.simplefilter("ignore")
+        recall = balanced_accuracy_score(labels, predicted)
+    scores = predictions.log_probabilities.T
+    areas = [roc_auc_score(labels == i, scores[i]) for i in present if len(present) > 1]
     return {
-        "mean_average_precision": mean_average_precision(
-            arrays["outputs"][counted], arrays["labels"][counted] > 0
-        )
+        "balanced_accuracy": float(recall),
+        "macro_f1": float(f1_score(labels, predicted, labels=present, average="macro")),
+        "roc_auc": float(np.mean(areas)) if areas else float("nan"),
     }
-
-
-def mean_average_precision(scores, right):
-    """Computes the mean average precision from scores and Boolean labels, both `(N, classes)`;
-    skips empty classes."""
-    return float(np.mean(list(average_precisions(scores, right).values())))
-
-
-def average_precisions(scores, right):
-    """Returns `{class index: average precision}` for the same arguments, without empty classes."""
-    present = np.flatnonzero(right.any(0))
-    check_has_class(len(present))
-    return {i: float(average_precision_score(right[:, i], scores[:, i])) for i in present}

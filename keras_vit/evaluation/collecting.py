@@ -58,6 +58,14 @@ def outputs_of(model, batch):
     return {"outputs": ops.cast(model(batch[0], training=False), "float32")}
 
 
+def counted_outputs(model, inputs):
+    """Returns the outputs `(N, ...)` and the labels `(N, classes)` of the test examples that can be
+    read and have a label."""
+    arrays = collect(model, outputs_of, inputs)
+    counted = arrays["weights"] > 0
+    return arrays["outputs"][counted], arrays["labels"][counted]
+
+
 def with_labels(inputs):
     """Returns inputs with classes as targets, also if the task learns from images alone."""
     if inputs.target != "none" or not inputs.test.class_names:
@@ -83,7 +91,7 @@ def collect(model, compute, inputs, split="test", indices=None):
     total = source.num_examples
     with terminal.progress_bar(f"evaluating, {split}", total, "images") as update:
         for step, batch in enumerate(inputs.eval_batches()):
-            batch = tuple(np.asarray(part) for part in batch)
+            batch = tuple(map(np.asarray, batch))
             bad_examples.check(step, bad_examples.update(step))
             arrays = outputs.predict_on_batch(batch)
             parts.append({**arrays, "labels": batch[1], "weights": batch[2]})

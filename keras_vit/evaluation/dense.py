@@ -16,7 +16,7 @@ from keras_vit.evaluation import plots
 from keras_vit.evaluation.calibration import confusion_matrix
 from keras_vit.models.any_model import check_images_known, output_shape_of
 from keras_vit.models.resizing import resize_bilinear
-from keras_vit.plots import Page, figure_class, image_axes, plain_text
+from keras_vit.plots import Page, figure_class, image_axes, plain_text, to_pictures
 from keras_vit.tasks.dense import depth_scores, segmentation_scores
 
 log = logging.getLogger("keras_vit")
@@ -111,8 +111,7 @@ def predictions(model, inputs, windows=False):
 
 def picture_of(image, white):
     """Returns a picture, float32 `(H, W, 3)` in [0, 1], of pixels `(H, W, C)` in [0, white]."""
-    picture = np.clip(image[..., :3].astype("float32") / white, 0, 1)
-    return picture if picture.shape[-1] == 3 else np.repeat(picture[..., :1], 3, axis=-1)
+    return to_pictures(2 * (image[None] / white) - 1)[0]
 
 
 def confusion(outputs, target, classes):
@@ -131,7 +130,7 @@ def segmentation(model, inputs, engine=None, windows=False):
     """Computes the mean IoU and the pixel accuracy of the whole set at the size of each image."""
     _, matrix, _ = _totals(model, inputs, windows)
     scores, ious = scores_of(matrix)
-    names = map(str, inputs.test.class_names)
+    names = inputs.test.class_names
     return {**scores, **{f"iou/{name}": float(iou) for name, iou in zip(names, ious)}}
 
 
@@ -173,7 +172,7 @@ def write_report(model, inputs, output, title="model", table=()):
     """Writes a report on segmentation to the folder `output`: the IoU of each class, the confusion
     matrix and the worst images; returns the path of its `index.html`."""
     check_masks(model, inputs)
-    names = [str(name) for name in inputs.test.class_names]
+    names = inputs.test.class_names
     number, matrix, worst = _totals(model, inputs)
     scores, ious = scores_of(matrix)
     page = Page(output, title)

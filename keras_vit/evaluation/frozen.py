@@ -110,23 +110,21 @@ def _train_and_test(model, inputs):
 def fewshot(model, inputs, engine=None):
     """Computes few-shot accuracy by ridge regression on 1 to 25 images per class, as in
     big_vision's `fewshot_lsr`."""
-    num_classes = len(inputs.train.class_names)
+    train = inputs.train
+    num_classes = len(train.class_names)
     # If possible, compute training features only for the drawn examples.
-    labels = inputs.train.labels
+    labels = train.labels
     indices = None
-    is_known = labels is not None and not inputs.train.multi_label
-    if is_known and inputs.train.read is not None:
+    if labels is not None and train.read is not None and not train.multi_label:
         draws = [draw_shots(labels, max(SHOTS), num_classes, seed) for seed in SEEDS]
         indices = np.unique(np.concatenate(draws))
     x, y, counted = representations(model, inputs, "train", indices)
     x_test, y_test, _ = representations(model, inputs)
     if indices is None:  # draw from the readable examples
         labels = y
-        row_of = np.arange(len(y))
+        index_of_row = np.arange(len(y))
     else:
-        # Row of each example in `x`; -1 if the example is not in `x`.
-        row_of = np.full(len(labels), -1)
-        row_of[indices[counted]] = np.arange(len(x))
+        index_of_row = indices[counted]
     # Average the accuracy over seeds for each number of shots.
     counts = np.bincount(labels, minlength=num_classes)
     metrics = {}
@@ -137,8 +135,7 @@ def fewshot(model, inputs, engine=None):
             )
         accuracies = []
         for seed in SEEDS:
-            rows = row_of[draw_shots(labels, shots, num_classes, seed)]
-            rows = rows[rows >= 0]
+            rows = np.isin(index_of_row, draw_shots(labels, shots, num_classes, seed))
             predicted = ridge_scores(x[rows], y[rows], x_test, num_classes).argmax(1)
             accuracies.append(np.mean(predicted == y_test))
         metrics[f"{shots}shot"] = float(np.mean(accuracies))

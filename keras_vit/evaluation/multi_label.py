@@ -2,11 +2,11 @@
 
 import numpy as np
 from scipy.special import expit
+from sklearn.metrics import average_precision_score
 
-from keras_vit.evaluation.accuracy import average_precisions
 from keras_vit.evaluation.calibration import activation_of
-from keras_vit.evaluation.checks import check_classes
-from keras_vit.evaluation.collecting import collect, outputs_of
+from keras_vit.evaluation.checks import check_classes, check_has_class
+from keras_vit.evaluation.collecting import counted_outputs
 
 THRESHOLDS = np.arange(1, 100) / 100
 
@@ -34,10 +34,9 @@ def multi_label(model, inputs, engine=None, threshold=None):
     Args:
         threshold: a further threshold, in (0, 1), for "macro_f1_at_<threshold>".
     """
-    arrays = collect(model, outputs_of, inputs)
-    counted = arrays["weights"] > 0
-    right = arrays["labels"][counted] > 0
-    outputs = arrays["outputs"][counted].astype("float64")
+    outputs, labels = counted_outputs(model, inputs)
+    right = labels > 0
+    outputs = outputs.astype("float64")
     _, is_applied = activation_of(model)
     probabilities = outputs if is_applied else expit(outputs)
     precisions = average_precisions(outputs, right)
@@ -54,6 +53,22 @@ def multi_label(model, inputs, engine=None, threshold=None):
     names = inputs.test.class_names
     of_class = {f"average_precision_{names[i]}": value for i, value in precisions.items()}
     return metrics | of_class
+
+
+def average_precision(model, inputs, engine=None):
+    """Computes the mean average precision, in [0, 1], over the classes with at least one
+    example."""
+    outputs, labels = counted_outputs(model, inputs)
+    precisions = average_precisions(outputs, labels > 0)
+    return {"mean_average_precision": float(np.mean(list(precisions.values())))}
+
+
+def average_precisions(scores, right):
+    """Returns `{class index: average precision}` from scores and Boolean labels, both
+    `(N, classes)`, without classes that have no example."""
+    present = np.flatnonzero(right.any(0))
+    check_has_class(len(present))
+    return {i: float(average_precision_score(right[:, i], scores[:, i])) for i in present}
 
 
 def macro_f1(right, probabilities, threshold):

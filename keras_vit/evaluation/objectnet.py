@@ -16,7 +16,7 @@ import numpy as np
 from keras_vit import data, files
 from keras_vit.data.examples import decode_pixels
 from keras_vit.data.sources.text_files import lines_of
-from keras_vit.evaluation.collecting import collect, outputs_of
+from keras_vit.evaluation.collecting import counted_outputs
 from keras_vit.evaluation.loading import load_inputs
 
 METRICS = ("accuracy", "top5_accuracy", "mapped_accuracy", "mapped_top5_accuracy")
@@ -96,9 +96,8 @@ def _read(path, name):
 def objectnet(model, inputs, engine=None):
     """Computes top-1 and top-5 accuracy among all classes and, as "mapped", among the overlapping
     classes only."""
-    arrays = collect(model, outputs_of, inputs)
-    counted = arrays["weights"] > 0
-    return score(arrays["outputs"][counted], arrays["labels"][counted].argmax(1), inputs.groups)
+    outputs, labels = counted_outputs(model, inputs)
+    return score(outputs, labels.argmax(1), inputs.groups)
 
 
 def score(outputs, labels, groups):

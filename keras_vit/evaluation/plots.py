@@ -40,8 +40,15 @@ def predictions(
             title += f"\nis {shortened(class_names[label], 19)}"
         axes.set_title(title, fontsize=9, color="green" if prediction == label else "red")
     for axes, name in zip(figure.axes, names):
-        text = shortened(name, 24)
-        axes.text(0.5, -0.03, text, fontsize=7, ha="center", va="top", transform=axes.transAxes)
+        axes.text(
+            0.5,
+            -0.03,
+            shortened(name, 24),
+            fontsize=7,
+            ha="center",
+            va="top",
+            transform=axes.transAxes,
+        )
     figure.savefig(path, dpi=100)
 
 
@@ -61,8 +68,13 @@ def reliability(
     centers = (np.arange(len(counts)) + 0.5) * width
     filled = counts > 0
     upper.bar(centers, accuracy, width, edgecolor="white", label="accuracy")
-    label = "mean confidence of the bin"
-    upper.plot(confidence[filled], accuracy[filled], "o-", color="tab:orange", label=label)
+    upper.plot(
+        confidence[filled],
+        accuracy[filled],
+        "o-",
+        color="tab:orange",
+        label="mean confidence of the bin",
+    )
     upper.plot([0, 1], [0, 1], "k--")
     upper.set_ylabel("accuracy")
     upper.set_title("Calibration")

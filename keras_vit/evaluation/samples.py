@@ -1,14 +1,11 @@
 """Chooses and reads single test examples, to show them."""
 
 import dataclasses
-import logging
 
 import numpy as np
 
 from keras_vit import data
 from keras_vit.evaluation.collecting import with_labels
-
-log = logging.getLogger("keras_vit")
 
 
 def sample_indices(inputs, number):
@@ -29,31 +26,30 @@ def sample_indices(inputs, number):
 def read_test_examples(inputs, indices):
     """Reads test examples by index; returns `(images, labels, file names)` of the readable examples
     with a correct class, or another kind of target."""
+    indices = [int(index) for index in indices]
     source = inputs.test
+    order = indices
     if source.read is None:
-        order = data.evaluation_order(source, inputs.batch_size)
+        order = data.evaluation_order(source, inputs.batch_size).tolist()
     else:
         source = data.subset(source, indices)
-        order = np.asarray(indices)
-    is_requested = np.isin(order, indices)
-    examples = {}
-    # Read batches up to the last requested example.
+    last = max(map(order.index, indices))
     selected = dataclasses.replace(with_labels(inputs), test=source)
-    bad_examples = selected.bad_examples("test", log.debug)
+    bad_examples = selected.bad_examples("test", warn=lambda line: None)
+    examples = {}
     for step, batch in enumerate(selected.eval_batches()):
-        images, labels, weights = (np.asarray(part) for part in batch)
+        images, labels, weights = map(np.asarray, batch)
         bad_examples.update(step)
-        start = step * inputs.batch_size
         counted = weights > 0
         if selected.target == "classes":
             counted &= (labels > 0).any(1)
-        for row in np.flatnonzero(counted):
-            if is_requested[start + row]:
-                index = int(order[start + row])
-                examples[index] = images[row], labels[row], inputs.test.short_name(index)
-        if not is_requested[start + len(images) :].any():
+        start = step * inputs.batch_size
+        for index, image, label, counts in zip(order[start:], images, labels, counted):
+            if counts and index in indices:
+                examples[index] = image, label, inputs.test.short_name(index)
+        if last < start + len(images):
             break
-    found = [examples[index] for index in map(int, indices) if index in examples]
+    found = [examples[index] for index in indices if index in examples]
     if not found:
         raise ValueError(
             "At least one example must be readable and have a correct class. Received: "

@@ -199,9 +199,10 @@ def token_attention(
             rollout = rollout_step(rollout, scores)
         if number == layer:
             attention = ops.mean(scores, axis=1) if head is None else scores[:, head - 1]
-    rollout_row = ops.convert_to_numpy(token_row(model, rollout, patch))
-    attention_row = ops.convert_to_numpy(token_row(model, attention, patch))
-    return rollout_row, attention_row
+    rollout, attention = (
+        ops.convert_to_numpy(token_row(model, matrix, patch)) for matrix in (rollout, attention)
+    )
+    return rollout, attention
 
 
 def upsample_maps(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:

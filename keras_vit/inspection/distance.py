@@ -85,7 +85,5 @@ def mean_distance(
 def _grid_distances(grid, patch_size):
     """Returns the distances in pixels between the centers of all pairs of patches, float32
     `(P, P)`."""
-    rows, columns = np.indices(grid).reshape(2, -1)
-    y = rows * patch_size[0]
-    x = columns * patch_size[1]
-    return np.hypot(y[:, None] - y, x[:, None] - x).astype("float32")
+    centers = np.argwhere(np.ones(grid)) * patch_size
+    return np.linalg.norm(centers[:, None] - centers, axis=-1).astype("float32")

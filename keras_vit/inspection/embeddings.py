@@ -30,10 +30,11 @@ def position_similarity(model: keras.Model) -> np.ndarray:
     vit = find_vision_transformer(model)
     vit.check_grid()
     # Apply the layer to zeros to obtain the position embeddings of any kind.
-    tokens = math.prod(vit.grid) + vit.num_class_tokens * vit.arguments["class_token_position"]
+    patches = math.prod(vit.grid)
+    tokens = patches + vit.num_class_tokens * vit.arguments["class_token_position"]
     outputs = vit.positions[0](ops.zeros((1, tokens, vit.hidden_size)))
     outputs = ops.convert_to_numpy(ops.cast(outputs, "float32"))
-    positions = outputs[0, tokens - math.prod(vit.grid) :]
+    positions = outputs[0, -patches:]
     norms = np.linalg.norm(positions, axis=-1, keepdims=True)
     unit = positions / np.where(norms > 0, norms, 1)
     return (unit @ unit.T).reshape(*vit.grid, *vit.grid)

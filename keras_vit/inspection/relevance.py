@@ -47,12 +47,13 @@ def attention_relevance(
         )
     # Accumulate the relevance over layers, one image at a time.
     gradients = _ScoreGradients(model, vit)
+    identity = np.eye(vit.num_tokens)
     relevances = []
     for index, target in enumerate(targets):
         image = images[index : index + 1]
         one_hot = np.eye(classes, dtype="float32")[None, target]
         gradients_of_layers = gradients.compute(image, one_hot)
-        relevance = np.eye(vit.num_tokens)
+        relevance = identity.copy()
         for number, scores in iterate_scores(model, image, last=len(gradients_of_layers)):
             scores = ops.convert_to_numpy(scores)[0]
             gradient = gradients_of_layers[number - 1][0]
@@ -60,7 +61,7 @@ def attention_relevance(
             # token's row.
             positive = np.maximum(gradient * scores[:, : gradient.shape[1]], 0).mean(0)
             relevance[: len(positive)] += positive @ relevance
-        relevances.append(relevance - np.eye(vit.num_tokens))
+        relevances.append(relevance - identity)
     return np.stack(relevances)
 
 

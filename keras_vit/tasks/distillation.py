@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 from ml_collections import ConfigDict
 
+from keras_vit import losses
 from keras_vit.layers.tokens import DistilledHead
 from keras_vit.models.any_model import image_shape_of
 from keras_vit.models.replaced_forward import replacement_of
@@ -159,11 +160,10 @@ class Distillation(Classification):
                 )
             return inputs
         names = known or tuple(f"class {number}" for number in range(facts["outputs"]))
-        sources = {
-            split: dataclasses.replace(getattr(inputs, split), class_names=names)
-            for split in ("train", "test")
-        }
-        return dataclasses.replace(inputs, **sources)
+        train, test = (
+            dataclasses.replace(source, class_names=names) for source in (inputs.train, inputs.test)
+        )
+        return dataclasses.replace(inputs, train=train, test=test)
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         if self._teacher is not None:
@@ -256,8 +256,8 @@ def difference(
     if loss == "squared_error":
         return ops.mean(ops.square(teacher - student), axis=-1)
     if loss == "hard":
-        classes = ops.argmax(teacher, axis=-1, keepdims=True)
-        return -ops.take_along_axis(ops.log_softmax(student, axis=-1), classes, axis=-1)[:, 0]
+        classes = ops.one_hot(ops.argmax(teacher, axis=-1), teacher.shape[-1])
+        return losses.softmax(classes, student)
     own = ops.log_softmax(student / temperature, axis=-1)
     theirs = ops.log_softmax(teacher / temperature, axis=-1)
     return temperature**2 * ops.sum(ops.exp(theirs) * (theirs - own), axis=-1)

@@ -97,26 +97,28 @@ class MaskedPatchPrediction(Task):
         self, model: keras.Model, batch: Batch, training: bool = False
     ) -> LossesAndMetrics:
         images = batch[0]
-        seeds = current_seeds()
-        if seeds is None:
-            seeds = StepSeeds(ops.convert_to_tensor(_EVALUATION_KEY, "uint32"))
+        seeds = current_seeds() or StepSeeds(ops.convert_to_tensor(_EVALUATION_KEY, "uint32"))
         with seed_scope(seeds):
             outputs, corrupted = model(images, training=training)
         outputs = ops.cast(outputs, "float32")[:, -corrupted.shape[1] :]  # drop the prefix tokens
         corrupted = ops.cast(corrupted, "float32")
         shares = corrupted / ops.sum(corrupted, axis=1, keepdims=True)  # (B, N)
+
+        def mean(values):
+            """Returns the mean of values `(B, N, K)` over the corrupted patches, `(B,)`."""
+            return ops.sum(shares * ops.mean(values, axis=-1), axis=-1)
+
         patches = self._patches(model, images)
         if self.predicts == "pixels":
             expected = ops.reshape(patches, ops.shape(outputs))
-            return ops.sum(shares * ops.mean(ops.square(outputs - expected), axis=-1), axis=-1), {}
+            return mean(ops.square(outputs - expected)), {}
         classes = self._color_classes(patches, model.preprocessing)  # (B, N, colors)
         logits = ops.reshape(outputs, (*ops.shape(classes), -1))
         log_probabilities = ops.log_softmax(logits, axis=-1)
         chosen = ops.take_along_axis(log_probabilities, classes[..., None], axis=-1)[..., 0]
         predicted = ops.cast(ops.argmax(logits, axis=-1), "int32")
         right = ops.cast(ops.equal(predicted, classes), "float32")
-        losses = -ops.sum(shares * ops.mean(chosen, axis=-1), axis=-1)
-        return losses, {"accuracy": ops.sum(shares * ops.mean(right, axis=-1), axis=-1)}
+        return -mean(chosen), {"accuracy": mean(right)}
 
     def _outputs(self, image_shape):
         """Returns the number of model outputs per token."""

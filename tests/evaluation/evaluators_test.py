@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import evaluation
-from keras_vit.evaluation import accuracy, collecting
+from keras_vit.evaluation import collecting
 from keras_vit.evaluation.calibration import Predictions
 from keras_vit.evaluation.collecting import collect, outputs_of
+from keras_vit.evaluation.multi_label import average_precisions
 
 from .colors import color_inputs, mean_color_model, small_vit, unreadable, with_labels
 
@@ -42,27 +43,27 @@ def test_balanced_counts_classes_equally(monkeypatch):
     """Labels 0 0 0 1 and predictions 0 0 1 1: recalls 2/3 and 1, F1 scores 4/5 and 2/3."""
     logits = np.array([[2.0, 0, -9], [1, 0, -9], [0, 1, -9], [0, 3, -9]])
     predictions = Predictions(logits, logits, np.array([0, 0, 0, 1]), np.arange(4), False)
-    monkeypatch.setattr(evaluation.balance, "predict", lambda model, inputs: predictions)
+    monkeypatch.setattr(evaluation.accuracy, "predict", lambda model, inputs: predictions)
     expected = {
         "balanced_accuracy": 5 / 6,
         "macro_f1": 11 / 15,
         # Each class is compared with the others. A tie counts as half a point.
         "roc_auc": (5 / 6 + 1) / 2,
     }
-    assert evaluation.balance.balanced(None, None) == pytest.approx(expected)
+    assert evaluation.accuracy.balanced(None, None) == pytest.approx(expected)
 
 
-def test_mean_average_precision_matches_its_definition():
+def test_average_precisions_match_their_definition():
     random = np.random.default_rng(0)
     scores = random.normal(size=(50, 4))
     right = random.random((50, 4)) < 0.2
-    right[:, 3] = False  # a class without examples is excluded from the mean
+    right[:, 3] = False  # a class without examples is left out
     expected = []
     for number in range(3):
         hits = right[np.argsort(-scores[:, number]), number]
         precisions = np.cumsum(hits) / np.arange(1, 51)
         expected.append(precisions[hits].mean())
-    assert accuracy.mean_average_precision(scores, right) == pytest.approx(np.mean(expected))
+    assert list(average_precisions(scores, right).values()) == pytest.approx(expected)
 
 
 def test_unlabeled_examples_are_skipped_and_counted(caplog):
@@ -85,7 +86,7 @@ def test_images_without_a_class_count_only_in_average_precision(caplog):
     assert metrics["top1/accuracy"] == metrics["knn/accuracy"] == 1
     assert metrics["calibration/log_loss"] < 0.1
     scores = collect(model, outputs_of, inputs)["outputs"]
-    expected = accuracy.mean_average_precision(scores, right > 0)
+    expected = np.mean(list(average_precisions(scores, right > 0).values()))
     assert metrics["average_precision/mean_average_precision"] == expected < 1
     assert "skipped 6 of 12 examples, which have no correct class" in caplog.text
 

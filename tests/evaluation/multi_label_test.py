@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score, f1_score
 
 import keras_vit
 from keras_vit import data, evaluation
-from keras_vit.evaluation import checks, samples
+from keras_vit.evaluation import checks, collecting, samples
 from keras_vit.models.any_model import set_logits_activation
 
 from ..shared import SIZES
@@ -56,7 +56,7 @@ def test_metrics_match_scikit_learn(monkeypatch, activation):
         "labels": np.append(labels, [[0, 0, 1]], 0).astype("float32"),
         "weights": np.append(np.ones(40), 0),
     }
-    monkeypatch.setattr(evaluation.multi_label, "collect", lambda *_: arrays)
+    monkeypatch.setattr(collecting, "collect", lambda *_: arrays)
     evaluator = evaluation.get(["multi_label:0.31"])["multi_label:0.31"]
     metrics = evaluator.evaluate(_classifier(activation, "sigmoid"), _inputs(labels.astype(int)))
 
@@ -90,7 +90,7 @@ def test_metrics_need_independent_probabilities(activation):
     [
         ("multi_label:0.0", "must be between 0 and 1"),
         ("multi_label:1.5", "must be between 0 and 1"),
-        ("multi_label:0.1.5", "must be between 0 and 1"),
+        ("multi_label:0.1.5", "cannot load its dataset"),
         ("multi_label:0.3@photos", "cannot load its dataset"),
     ],
 )

@@ -201,7 +201,7 @@ def test_student_without_labels_has_the_classes_of_the_teacher(tmp_path):
         ({"teacher": ""}, "teacher` must be the model"),
         ({"loss": "sigmoid"}, "loss` must be softmax"),
         ({"distillation": {"loss": "mse"}}, "loss` must be one of kl"),
-        ({"distillation": {"temperature": -1.0}}, "must be above 0"),
+        ({"distillation": {"temperature": -1.0}}, "must be finite and above 0"),
         ({"distillation": {"temperature": 4.0, "loss": "hard"}}, "must be 1 without kl"),
         ({"distillation": {"labels": False, "label_weight": 0.5}}, "0 without labels"),
         ({"model": {"distilled": True}}, "above 0 for a student"),
