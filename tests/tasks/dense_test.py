@@ -276,6 +276,12 @@ def test_report_of_masks_omits_images_without_known_pixels(segmenter, tmp_path):
     assert figures == {"iou.png", "confusion.png", "worst.png"}
 
 
+def test_masks_with_classes_in_another_order_are_refused(segmenter):
+    names = ("bright", "background", "dark")
+    with pytest.raises(ValueError, match="Received: .'background', 'bright'. at other positions"):
+        evaluation.evaluate(segmenter, ["segmentation"], get_inputs("scenes"), class_names=names)
+
+
 def test_damaged_mask_is_refused_by_name(segmenter):
     inputs = get_inputs("scenes")
 
