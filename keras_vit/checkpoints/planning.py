@@ -140,6 +140,12 @@ class LoadPlan:
             if self.unknown_kind or self.file_family is None:
                 family_note = f"{registry.unknown_family_message(self.unknown_kind)} "
             hint = f" {_HEAD_ADVICE}" if {*missing} & {*names.HEAD} else ""
+            if "MAPHead_0/probe" in missing:
+                pooling = self.theirs.get("classifier", "token")
+                hint += (
+                    " The file has no attention pooling; build the model with "
+                    f"classifier={pooling!r}, in a config --config.model.classifier={pooling}."
+                )
             raise ValueError(
                 f"{family_note}The checkpoint does not fit {self.model.name}: "
                 f"{_count('missing', missing)}; {_count('unused', unused)}.{hint} Received: "

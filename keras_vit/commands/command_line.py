@@ -13,7 +13,7 @@ from pathlib import Path
 from absl import flags, logging
 from ml_collections import config_flags
 
-from keras_vit import files
+from keras_vit import files, terminal
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 # Exceptions raised by code in these folders have messages that are written for users.
@@ -84,7 +84,7 @@ def _run_module(module, name, arguments):
     # Flush after each line, even if the output is a file. Escape characters that the output's
     # encoding lacks.
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
-    sys.modules["keras_vit.terminal"].show_bars()
+    terminal.show_bars()
     module.main(*positional)
 
 

@@ -22,7 +22,7 @@ from absl import flags
 from keras_vit import checkpoints, files, terminal
 from keras_vit.checkpoints.readers import NpzFile
 from keras_vit.commands import shared_flags
-from keras_vit.families.registry import build_and_load
+from keras_vit.families.pretrained import build_and_load
 from keras_vit.training.stored_models import is_stored
 
 ENDINGS = (".keras", ".weights.h5", ".npz")

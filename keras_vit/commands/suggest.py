@@ -23,7 +23,7 @@ from keras_vit.recipes import small_data as rules
 from keras_vit.training.progress import data_summary
 
 FLAGS = flags.FLAGS
-SMALL = 64  # pixels; for smaller images, a model without pretraining was better
+SMALL = 64  # pixels; for images up to this side, a model without pretraining was better
 
 
 def define_flags():

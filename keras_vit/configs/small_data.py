@@ -77,6 +77,7 @@ def _follow_images(config):
 
 def _later(compute, default=0):
     """Returns a field that is computed when it is read, after the command line has set others."""
+    # ml_collections calls `op.fn(value, *op.args)` on every read.
     return FieldReference(default, op=types.SimpleNamespace(fn=lambda _: compute(), args=()))
 
 

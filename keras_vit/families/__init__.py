@@ -9,13 +9,13 @@ import importlib
 
 from keras_vit.checkpoints.dialects.dialect import Dialect, Facts
 from keras_vit.checkpoints.registry import FAMILIES, Family, PublishedWeights, find_size
+from keras_vit.families.pretrained import from_pretrained
 from keras_vit.families.registry import (
     Sizes,
     canonical_name,
     constructor_arguments,
     constructor_name,
     find_family,
-    from_pretrained,
     model_class,
     model_config,
     model_fields,

@@ -137,6 +137,20 @@ HUGGING_FACE_MEAN = replace(
     write_config=None,
 )
 
+# Fields of `vision_cfg` that are supported, and their defaults in open_clip.
+_OPEN_CLIP: dict = {
+    "width": 768,
+    "head_width": 64,
+    "image_size": 224,
+    "pool_type": "tok",
+    # The arrays determine these fields, or the fields do not affect the output.
+    **dict.fromkeys(
+        ("layers", "patch_size", "mlp_ratio", "no_ln_pre", "pos_embed_type", "patch_dropout")
+    ),
+    # `final_ln_after_pool` selects the dialect.
+    **dict.fromkeys(("final_ln_after_pool", "output_tokens", "timm_pool", "timm_proj")),
+}
+
 
 def read_open_clip_config(config):
     """Returns the facts in an open_clip_config.json; see `Dialect.read_config`."""
@@ -162,21 +176,6 @@ def read_open_clip_config(config):
         pool=pools[tower["pool_type"]],
         preprocessing=preprocessing,
     )
-
-
-# Fields of `vision_cfg` that are supported, and their defaults in open_clip.
-_OPEN_CLIP: dict = {
-    "width": 768,
-    "head_width": 64,
-    "image_size": 224,
-    "pool_type": "tok",
-    # The arrays determine these fields, or the fields do not affect the output.
-    **dict.fromkeys(
-        ("layers", "patch_size", "mlp_ratio", "no_ln_pre", "pos_embed_type", "patch_dropout")
-    ),
-    # `final_ln_after_pool` selects the dialect.
-    **dict.fromkeys(("final_ln_after_pool", "output_tokens", "timm_pool", "timm_proj")),
-}
 
 
 def _is_original(shapes, config, norm_after_pool=False):

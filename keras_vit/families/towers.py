@@ -12,7 +12,7 @@ from keras_vit.checkpoints import hub, names, published
 from keras_vit.checkpoints.dialects import text as dialects
 from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.checkpoints.loading import check_finite
-from keras_vit.families import registry, siglip
+from keras_vit.families import pretrained, registry, siglip
 from keras_vit.families.inference import dimension
 from keras_vit.families.shared import B, L
 from keras_vit.layers.validation import check_choice
@@ -127,7 +127,7 @@ def build_both(source, *, head="keep", **options):
     if "tokenizer" in options:
         shared["tokenizer"] = options.pop("tokenizer")
     text, _, logits = _load_text(source, shared)
-    image, report = registry.build_and_load(source, **options)
+    image, report = pretrained.build_and_load(source, **options)
     scale, bias = (logits.get(name) for name in (dialects.SCALE, dialects.BIAS))
     if scale is None:
         raise ValueError(
@@ -145,7 +145,7 @@ def _load_text(source, overrides):
     The report is a string. The scale and bias are the arrays in the file, by canonical name.
     """
     check_arguments(TextTransformer, overrides)
-    entry = registry.published_entry(source)
+    entry = pretrained.published_entry(source)
     resolved = published.resolve(entry.url.removeprefix(hub.URL) if entry else source)
     heads = overrides.get("num_heads")
     with open_checkpoint(resolved.path, resolved.subtree, heads, dialects.DIALECTS) as checkpoint:
@@ -240,4 +240,4 @@ def _arguments(checkpoint, source, overrides):
     return arguments
 
 
-registry.TOWERS |= {"text": build_text, "both": build_both}
+pretrained.TOWERS |= {"text": build_text, "both": build_both}

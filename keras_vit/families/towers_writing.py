@@ -14,7 +14,7 @@ from keras_vit.families import towers  # noqa: F401, registers the towers
 from keras_vit.models.two_towers import TwoTowers
 
 _NAMES = {name: theirs for theirs, name in dialects.ACTIVATIONS.items()}
-# What the text towers of the two classes have in common.
+# Arguments that determine which of the two classes has a text tower.
 _KINDS = {
     "clip": {"causal": True, "projection_bias": False},
     "siglip": {"causal": False, "projection_bias": True, "pool": "last"},
@@ -37,8 +37,9 @@ def write(model: TwoTowers, path: str | os.PathLike, format: str = "huggingface"
             f"`model.save`. Received: format={format!r}"
         )
     kind = _kind_of(model)
-    os.makedirs(path, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path) as folder:
+    parent = os.path.dirname(os.path.abspath(path))
+    os.makedirs(parent, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
         save(model.image, folder, format="huggingface")
         config_path = os.path.join(folder, "config.json")
         with open(config_path, encoding="utf-8") as file:
@@ -57,6 +58,7 @@ def write(model: TwoTowers, path: str | os.PathLike, format: str = "huggingface"
         save_file(tensors, weights_path, {"format": "pt"})
         with open(config_path, "w", encoding="utf-8") as file:
             json.dump(_config(model, kind, vision), file, indent=2)
+        os.makedirs(path, exist_ok=True)
         for name in os.listdir(folder):
             os.replace(os.path.join(folder, name), os.path.join(path, name))
 

@@ -7,7 +7,7 @@ LEAST_EPOCHS = 5  # even if they have more images
 
 
 def batch_size(images):
-    """Returns the largest power of two that is at most a fifth of the images, and at most 32."""
+    """Returns the largest power of two that is at most a fifth of the images, from 1 to 32."""
     return min(MOST_BATCH, 2 ** max(0, (images // 5).bit_length() - 1))
 
 

@@ -87,15 +87,6 @@ class AugReg(NamedTuple):
     augreg: tuple
 
 
-NUM_EXAMPLES = {
-    "digits": 1_437,
-    "imagenet2012": 1_281_167,
-    "imagenet21k": 14_197_122,
-    "jft300m": 303_000_000,
-}
-"""Numbers of training examples, for recipes that count epochs; JFT-300M has 303 million, as in the
-paper."""
-
 _LEVELS = ("none", "light1", "light2", "medium1", "medium2", "strong1", "strong2")
 AUGREG = (
     AugReg("imagenet2012", 300.0, (0.03, 0.1), (0.0, 0.1), _LEVELS),
@@ -104,3 +95,12 @@ AUGREG = (
 """Steiner et al., "How to train your ViT?", sections 3.3 and 3.4. All rows use batch size 4,096,
 Adam, learning rate 0.001 with cosine decay, 10,000 steps of warm-up, gradient clipping to 1, and
 224 pixels."""
+
+NUM_EXAMPLES = {
+    "digits": 1_437,
+    "imagenet2012": 1_281_167,
+    "imagenet21k": 14_197_122,
+    "jft300m": 303_000_000,
+}
+"""Numbers of training examples, for recipes that count epochs; JFT-300M has 303 million, as in the
+paper."""

@@ -62,8 +62,9 @@ def dinov2(tmp_path):
 
 @pytest.mark.one_backend
 def test_classes_require_a_new_head(dinov2):
-    with pytest.raises(ValueError, match='The file has no head.*`head="new"`'):
-        keras_vit.from_pretrained(dinov2, classes=5)
+    for arguments in ({"classes": 5}, {"classes": None, "head": "new"}):
+        with pytest.raises(ValueError, match='The file has no head.*`head="new"`'):
+            keras_vit.from_pretrained(dinov2, **arguments)
     model = keras_vit.from_pretrained(dinov2, classes=5, include_top=False)
     assert model.output_shape == (None, 24)
 

@@ -57,7 +57,14 @@ def test_rejects_a_second_source_of_weights():
     source = GOLDEN / "vit_token.ckpt.npz"
     with pytest.raises(ValueError, match="`weights` must not be set"):
         keras_vit.from_pretrained(source, weights=str(source))
-    assert keras_vit.from_pretrained(source, weights=None).head is not None
+
+
+def test_none_means_the_value_of_the_file():
+    nothing = {"weights": None, "classes": None, "preprocessing": None}
+    model = keras_vit.from_pretrained(VIT_TOKEN, **nothing)
+    expected = keras_vit.from_pretrained(VIT_TOKEN)
+    assert model.output_shape == expected.output_shape
+    assert model.preprocessing == expected.preprocessing
 
 
 def test_rejects_folder_without_weights(hf_folder):
@@ -115,6 +122,14 @@ def test_given_gelu_replaces_that_of_the_file(changed, hf_folder):
     for source in (hf_folder, path):
         model = keras_vit.from_pretrained(source, **changed)
         assert gelu_of(model.arguments) == "gelu_tanh"
+
+
+def test_given_exact_gelu_replaces_the_mlp_of_the_file(tmp_path):
+    config = {"architecture": "vit_base_patch16_clip_224", "model_args": {"num_heads": 3}}
+    folder = write_case("timm_clip", tmp_path, config=config)
+    assert keras_vit.from_pretrained(folder).arguments["mlp"] == "gelu"
+    model = keras_vit.from_pretrained(folder, exact_gelu=False)
+    assert gelu_of(model.arguments) == "gelu_tanh"
 
 
 def test_given_resampling_replaces_that_of_the_family():

@@ -135,6 +135,7 @@ def test_towers_without_a_class_in_transformers_are_refused(write, tmp_path):
     model = keras_vit.from_pretrained(write("open_clip_custom"), tower="both")
     with pytest.raises(ValueError, match="no model with the text tower of siglip"):
         checkpoints.save(model, tmp_path / "written", format="huggingface")
+    assert not (tmp_path / "written").exists()
     with pytest.raises(ValueError, match=r"\.keras file"):
         checkpoints.save(model, tmp_path / "towers.npz")
     with pytest.raises(ValueError, match="`class_names` must be None"):

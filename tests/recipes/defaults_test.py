@@ -71,6 +71,8 @@ def test_model_fields_depend_on_architecture_and_task():
         ({"sede": 3}, "fields of a config are .*: sede"),
         ({"schedule": {"rate": 0.1}}, "fields of `schedule` .*: rate"),
         ({"clip_norm": 1}, "`clip_norm` must be of type float"),
+        ({"optimizer": "adamw"}, "`optimizer` must be of type dict"),
+        ({"model": 3}, "`model` must be of type dict"),
         ({"model": {"patchsize": 4}}, "fields of `model` .*: patchsize"),
         ({"model": {"patch_size": 4.0}}, "`patch_size` must be of type int"),
     ],
