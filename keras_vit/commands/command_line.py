@@ -106,7 +106,7 @@ def _parse(name, positional):
     except (AttributeError, KeyError) as error:  # ml_collections raises these for unknown fields
         _end(f"the config has no such field: {_text(error)}")
     except OSError as error:
-        _end(f"--config must be a file or one of {', '.join(_config_names())}: {_text(error)}")
+        _end(f"--config must be a file or one of {_config_names()}: {_text(error)}")
     expected = " and ".join(positional)
     too_many = len(values) > len(positional) and not expected.endswith("...")
     if len(values) < len(positional) or too_many:
@@ -136,10 +136,9 @@ def _print_help(module, name, defined):
 
 def define_config():
     """Defines the flag `--config` and, through it, an override flag for every field."""
-    names = ", ".join(_config_names())
     text = (
-        f"Path of a config file, or a built-in config: {names}. --config.FIELD=VALUE overrides a "
-        "field."
+        f"Path of a config file, or a built-in config: {_config_names()}. --config.FIELD=VALUE "
+        "overrides a field."
     )
     try:
         config_flags.DEFINE_config_file(
@@ -150,7 +149,7 @@ def define_config():
 
 
 def _config_names():
-    return sorted(path.stem for path in CONFIGS.glob("*.py"))
+    return ", ".join(sorted(path.stem for path in CONFIGS.glob("*.py")))
 
 
 def _expand_config(argument):

@@ -154,9 +154,9 @@ def chosen_model(takes_towers=False):
         details = {"class_names": names}
     if FLAGS.text_embeddings:
         model = keras_vit.zero_shot(model, FLAGS.text_embeddings)
-        details = {"class_names": class_names_of(model)}
     if FLAGS.classes:
         model = classifier_of_words(model)
+    if FLAGS.text_embeddings or FLAGS.classes:
         details = {"class_names": class_names_of(model)}
     if isinstance(model, TwoTowers) and not takes_towers:
         raise ValueError(

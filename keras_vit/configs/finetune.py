@@ -28,7 +28,7 @@ def get_config(request=""):
     # label counts objects.
     fixed = data.DATASETS[dataset].options if dataset in data.DATASETS else {}
     recipe["data"] = data.defaults(
-        name=dataset, **{**recipe["data"], **{field: "auto" for field in fixed}}
+        name=dataset, **{**recipe["data"], **dict.fromkeys(fixed, "auto")}
     )
     recipe["weights"] = published.collection_of(
         families.canonical_name(model), "imagenet21k", "augreg", "bit_m"

@@ -29,9 +29,4 @@ def weights_of(model):
     collection = published.collection_of(model, "augreg", "imagenet21k")
     if not collection:
         raise ValueError(f"The config needs a model with published weights. Received: {model!r}")
-    name = next(
-        entry.name
-        for entry in published.published_files()
-        if (entry.collection, entry.model) == (collection, model)
-    )
-    return f"{collection}:{name}"
+    return f"{collection}:{published.find(collection, [model]).name}"

@@ -32,9 +32,7 @@ def get_config(request=""):
     name, path = name_and_path(dataset)
     fields = families.model_fields(model)
     # ResNets have neither stochastic depth nor layer decay.
-    has_blocks = "stochastic_depth" in fields
-    arguments = {"stochastic_depth": 0.1} if has_blocks else {}
-    layer_decay = 0.75 if has_blocks else 1.0
+    arguments = {"stochastic_depth": 0.1} if "stochastic_depth" in fields else {}
     config = ConfigDict(
         recipes.defaults(
             recipe=f"fine-tuning of {model} on {dataset}, small data: ours, not the paper's",
@@ -53,7 +51,7 @@ def get_config(request=""):
                 "name": "adamw",
                 "weight_decay": 0.05,
                 "decay_mask": "kernels",
-                "layer_decay": layer_decay,
+                "layer_decay": 0.75 if arguments else 1.0,
             },
             schedule={"decay": "cosine"},
         )

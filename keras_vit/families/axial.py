@@ -3,9 +3,8 @@
 No weights are published; models load files written by `checkpoints.save`.
 """
 
-from keras_vit.checkpoints.registry import Family
 from keras_vit.families import inference
-from keras_vit.families.registry import register
+from keras_vit.families.registry import Sizes
 from keras_vit.models.axial_vision_transformer import AxialVisionTransformer
 
 _ROW = "/encoderblock_0/row/"
@@ -21,4 +20,4 @@ def infer(shapes, facts):
     return {name: value for name, value in arguments.items() if name not in fixed}
 
 
-register(Family(AxialVisionTransformer, infer=infer, reference="paper appendix D.6"))
+Sizes(AxialVisionTransformer).register(infer=infer, reference="paper appendix D.6")

@@ -32,11 +32,10 @@ def infer(shapes, facts):
     blocks = {
         match[1] for name in shapes if (match := re.match(r"Transformer/encoderblock_(\d+)/", name))
     }
-    hidden_size = dimension(shapes, names.EMBEDDING, -1)
     query = f"{_BLOCK_0}/MultiHeadDotProductAttention_0/query/kernel"
     arguments = {
         "patch_size": dimension(shapes, names.EMBEDDING, 0),
-        "hidden_size": hidden_size,
+        "hidden_size": dimension(shapes, names.EMBEDDING, -1),
         "num_layers": len(blocks) or None,
         "mlp_dim": dimension(shapes, f"{_BLOCK_0}/MlpBlock_0/Dense_0/kernel", 1),
         "num_heads": shapes[query][1] if len(shapes.get(query, ())) == 3 else facts.num_heads,

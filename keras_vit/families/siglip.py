@@ -1,5 +1,6 @@
 """SigLIP and SigLIP 2 image towers for fixed image sizes, with attention pooling."""
 
+import re
 from dataclasses import replace
 
 from keras_vit.checkpoints import names
@@ -147,8 +148,7 @@ def _rows():
             for file in files:
                 prefix = "webli" if collection == "siglip" else collection
                 path = f"{collection}/{prefix}_{file}"
-                sides = ("224", "256", "384", "512")
-                side = int(next(part for part in file.split("_") if part in sides))
+                side = int(re.search("224|256|384|512", file)[0])
                 side -= side % _size.table[model]["patch_size"]
                 yield big_vision_row(collection, path, model, 0, side, preprocessing=_PREPROCESSING)
     path = "siglip/webli_i18n_b16_256_66117334"

@@ -14,11 +14,6 @@ from keras_vit.families import towers  # noqa: F401, registers the towers
 from keras_vit.models.two_towers import TwoTowers
 
 _NAMES = {name: theirs for theirs, name in dialects.ACTIVATIONS.items()}
-# Arguments that determine which of the two classes has a text tower.
-_KINDS = {
-    "clip": {"causal": True, "projection_bias": False},
-    "siglip": {"causal": False, "projection_bias": True, "pool": "last"},
-}
 # The image towers of the two classes. Without the projection, transformers would add a random one.
 _IMAGE_TOWERS = {"clip": "CLIPVisionModelWithProjection", "siglip": "SiglipVisionModel"}
 
@@ -66,14 +61,14 @@ def write(model: TwoTowers, path: str | os.PathLike, format: str = "huggingface"
 def _kind_of(model):
     """Returns the class of transformers that has this text tower, "clip" or "siglip"."""
     arguments = model.text.arguments
-    for kind, needed in _KINDS.items():
-        is_kind = all(arguments[name] == value for name, value in needed.items())
-        # In a config.json of CLIP, the end token 2 stands for the largest id.
-        has_end_id = arguments["pool"] == "end" and arguments["end_id"] != 2
-        is_pooled = kind == "siglip" or arguments["pool"] == "largest" or has_end_id
-        has_bias = kind == "siglip" or model.logit_bias is None
-        if is_kind and is_pooled and has_bias:
-            return kind
+    has_bias = arguments["projection_bias"]
+    # In a config.json of CLIP, the end token 2 stands for the largest id.
+    has_end_id = arguments["pool"] == "end" and arguments["end_id"] != 2
+    takes_end = arguments["pool"] == "largest" or has_end_id
+    if arguments["causal"] and takes_end and not has_bias and model.logit_bias is None:
+        return "clip"
+    if not arguments["causal"] and arguments["pool"] == "last" and has_bias:
+        return "siglip"
     raise ValueError(
         "transformers has text towers that are causal, take the end token and project without a "
         "bias (CLIP), or are not causal, take the last token and project with a bias (SigLIP). "

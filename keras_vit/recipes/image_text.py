@@ -20,7 +20,7 @@ def image_text(recipe: str, **changes: Any) -> dict[str, Any]:
 
     Reference: Zhai et al., 2023, "Sigmoid Loss for Language Image Pre-Training".
     """
-    fields = {
+    return {
         "recipe": recipe,
         "task": "image_text",
         "loss": "sigmoid",
@@ -35,8 +35,8 @@ def image_text(recipe: str, **changes: Any) -> dict[str, Any]:
             "no_decay": "similarity",
         },
         "schedule": {"decay": "cosine", "base": 1e-3, "warmup_steps": 1000},
+        **changes,
     }
-    return {**fields, **changes}
 
 
 def towers(model: str, locked: bool = False) -> dict[str, Any]:

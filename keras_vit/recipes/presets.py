@@ -116,7 +116,7 @@ def augreg(model: str, dataset: str, /, **choices: Any) -> dict[str, Any]:
         "total_epochs": values["epochs"],
         "clip_norm": 1.0,
         "loss": loss,
-        "model": {**dropout, "head_bias": head_bias, "pre_logits": False},
+        "model": {**dropout, "head_bias": head_bias},
         "data": {**_PRETRAINING_DATA, "augreg": values["augreg"], "randaugment_form": "original"},
         "optimizer": {"name": "adamw", "weight_decay": values["weight_decay"], **as_big_vision},
         "schedule": {"decay": "cosine", "base": 1e-3, "warmup_steps": 10_000},
@@ -149,16 +149,13 @@ def finetuning(model: str, dataset: str, /, **choices: Any) -> dict[str, Any]:
     resolution = choices.get("resolution", plain)
     if set(choices) - {"resolution"} or resolution not in (plain, large):
         raise ValueError(f"{model} takes only resolution={plain} or {large}. Received: {choices=}")
-    recipe = f"fine-tuning of {model} on {dataset}, Table 4, {resolution} pixels"
-    if resolution == 378:
-        recipe += " (384 is not a multiple of 14)"
     dropout = {} if _is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
     # As in section 4.1 and BiT, which resize to 448 and crop to 384.
     resized = resolution * 448 // 384
     averaged = resolution == large and dataset == "imagenet2012"
     rate = tables.UNSWEPT_RATE if tables.UNSWEPT_RATE in row.rates else row.rates[0]
     return {
-        "recipe": recipe,
+        "recipe": f"fine-tuning of {model} on {dataset}, Table 4, {resolution} pixels",
         "batch_size": 512,
         "total_steps": row.steps,
         "clip_norm": 1.0,
