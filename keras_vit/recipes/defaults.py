@@ -167,8 +167,8 @@ def _checked(fields, changes, where):
         # The command line converts an override to the type of this value. An int in a float field
         # would reject 0.5.
         kind = fields[name] if isinstance(fields[name], type) else type(fields[name])
-        is_group = kind is dict and hasattr(value, "keys")  # also a `ConfigDict`
-        if type(value) is not kind and not is_group:
+        # A group may also be a `ConfigDict`.
+        if type(value) is not kind and not (kind is dict and hasattr(value, "keys")):
             raise ValueError(
                 f"`{name}` must be of type {kind.__name__}. Received: {name}={value!r}"
             )
