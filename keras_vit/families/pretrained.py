@@ -51,6 +51,7 @@ def from_pretrained(
         ValueError: the file is not a checkpoint of a known family, does not determine the model or
             does not match the overrides; or the file has no head, and only one of `classes` and
             `head="new"` is passed.
+        TypeError: an override is not an argument of the model.
         ConnectionError: the download failed.
     """
     check_choice("tower", tower, TOWERS)

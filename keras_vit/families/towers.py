@@ -72,7 +72,8 @@ def text_tower(size: str, **overrides: Any) -> TextTransformer:
             `length=16` for SigLIP-So400m/14 at 224 pixels.
 
     Raises:
-        ValueError: the size or an argument is unknown.
+        ValueError: the size is unknown, or an argument is invalid.
+        TypeError: an argument is unknown.
     """
     check_choice("size", size, TEXT_SIZES)
     check_arguments(TextTransformer, overrides)
@@ -91,8 +92,9 @@ def two_towers(size: str, text: dict[str, Any] | None = None, **overrides: Any) 
         **overrides: arguments that replace those of the image tower, such as `input_shape`.
 
     Raises:
-        ValueError: the size or an argument is unknown, or the towers have embeddings of different
-            sizes.
+        ValueError: the size is unknown, an argument is invalid, or the towers have embeddings of
+            different sizes.
+        TypeError: an argument is unknown.
     """
     tower = text_tower(size, **(text or {}))
     is_clip = size.startswith("CLIP")
