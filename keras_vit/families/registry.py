@@ -100,7 +100,7 @@ class Sizes:
         """
         arguments = {**self.table[size], **kwargs}
         weights = arguments["weights"]
-        side, *_ = arguments.get("input_shape") or default_shape
+        side = arguments.get("input_shape", default_shape)[0]
         names = find_sizes(arguments)
         names = [size] if size in names else names  # another family may have the same size
         entry = published.find(weights, names, side)
