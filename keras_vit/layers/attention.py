@@ -197,14 +197,13 @@ class MultiHeadAttention(BaseLayer):
             mask = self.visible(query.shape[1], key.shape[1], real)
             # Uses cuDNN flash attention if supported.
             return ops.dot_product_attention(query, key, value, mask=mask)
-        if (query.shape[1] or 0) > LONG_SEQUENCE:
+        if query.shape[1] > LONG_SEQUENCE:
             return self._attend_in_chunks(query, key, value, real)
         return self._attend(query, key, value, real=real)
 
     def _attend_in_chunks(self, query, key, value, real=None):
         """Computes `_attend` for one chunk of queries at a time."""
         batch, queries, heads, size = query.shape
-        batch = ops.shape(query)[0] if batch is None else batch
         chunks = -(-queries // CHUNK)
         length = -(-queries // chunks)
         query = ops.pad(query, ((0, 0), (0, chunks * length - queries), (0, 0), (0, 0)))

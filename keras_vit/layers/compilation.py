@@ -28,8 +28,10 @@ def compiling_for(platform_name, fuse=None):
 
 
 def current_scope():
-    """Returns a function that returns a context manager, which re-enters the scope of this thread,
-    for example in a recomputation."""
+    """Returns a function that re-enters this thread's scope, for example in a recomputation.
+
+    The function returns a context manager.
+    """
     return functools.partial(compiling_for, platform(), getattr(_THREAD, "fuse", None))
 
 

@@ -128,7 +128,7 @@ def _power_of_two(side, stride):
 def _neck(power, hidden_size, name, policy):
     """Creates the layers that resize a map; see `_power_of_two` for `power`."""
     options = {"data_format": "channels_last", "dtype": policy}
-    steps = [] if power else [keras.layers.Activation("linear", dtype=policy)]
+    steps = [] if power else [keras.layers.Identity(dtype=policy)]
     if power < 0:
         steps.append(keras.layers.MaxPooling2D(2**-power, **options))
     for index in range(power):

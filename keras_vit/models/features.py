@@ -64,8 +64,8 @@ def features(
     extractor = FeatureModel(model, layers, tokens=tokens, grid=grid, norm=norm)
     check_positive_int("batch_size", batch_size)
     is_dataset = hasattr(images, "element_spec")
-    if not is_dataset:
-        images = images if hasattr(images, "dtype") else np.asarray(images)
+    if not is_dataset and not hasattr(images, "dtype"):
+        images = np.asarray(images)
     is_one_image = not is_dataset and len(images.shape) == 3
     outputs = []
     for batch in _batches(images[None] if is_one_image else images, batch_size):

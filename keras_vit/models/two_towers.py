@@ -34,7 +34,7 @@ class Similarity(BaseLayer):
             )
         self._keep_arguments(locals())
 
-    def build(self, images_shape, texts_shape=None):
+    def build(self, images_shape, texts_shape):
         log_scale = keras.initializers.Constant(math.log(self.scale))
         self.logit_scale = self.add_weight((), log_scale, name="logit_scale")
         self.logit_bias = None
@@ -88,8 +88,7 @@ class TwoTowers(keras.Model):
         name: str = "two_towers",
         **kwargs: Any,
     ) -> None:
-        known = ("image", "text", "scale", "bias", "name", "trainable")
-        check_names(type(self).__name__, known, kwargs)
+        check_names("TwoTowers", ("image", "text", "scale", "bias", "name", "trainable"), kwargs)
         if image.output_shape != text.output_shape:
             raise ValueError(
                 "Both towers must return embeddings (B, E) of the same size E. Received: outputs "
