@@ -166,13 +166,28 @@ def check_output(path, takes_folder=False):
     writable, or if `--output` is a folder instead of a file; accepts ""."""
     if not path:
         return
-    folder = os.path.dirname(path) or "."
-    if not files.is_dir(folder) or not (files.is_remote(folder) or os.access(folder, os.W_OK)):
+    if not _is_writable_folder(os.path.dirname(path) or "."):
         raise ValueError(
             f"The folder of --output must exist and be writable. Received: output={path!r}"
         )
     if not takes_folder and files.is_dir(path):
         raise ValueError(f"--output must be a file, not a folder. Received: output={path!r}")
+
+
+def check_folder(path):
+    """Raises a `ValueError` unless the folder `--output` exists or can be created."""
+    existing = path
+    while existing and not files.exists(existing):
+        existing = os.path.dirname(existing)
+    if not files.is_remote(path) and not _is_writable_folder(existing or "."):
+        raise ValueError(
+            "--output must be a folder that is writable or can be created. Received: "
+            f"output={path!r}"
+        )
+
+
+def _is_writable_folder(path):
+    return files.is_dir(path) and (files.is_remote(path) or os.access(path, os.W_OK))
 
 
 def check_picture(path):

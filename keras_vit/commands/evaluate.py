@@ -16,7 +16,7 @@ import dataclasses
 from absl import flags
 
 from keras_vit import evaluation, files
-from keras_vit.commands import shared_flags
+from keras_vit.commands import command_line, shared_flags
 from keras_vit.data.loading import name_and_path
 from keras_vit.data.sources.source import joined
 from keras_vit.evaluation.checks import check_class_names, check_one_label
@@ -54,8 +54,9 @@ def main():
             f"--evals must name at least one evaluator, such as top1. Received: evals={FLAGS.evals}"
         )
     evaluation.get(FLAGS.evals)  # rejects unknown names before the model is loaded
+    command_line.check_folder(FLAGS.output)
     output = files.as_path(FLAGS.output)
-    check_folder(output)
+    check_not_a_run(output)
     model, details, title = shared_flags.chosen_model(takes_towers=True)
     class_names = details.get("class_names") or ()
     config = shared_flags.run_data(details)
@@ -131,11 +132,9 @@ def check_pages(inputs, class_names):
     check_class_names(class_names, inputs)
 
 
-def check_folder(output):
-    """Raises a `ValueError` if `output` is a file or the folder of a run, whose `results.json` must
-    stay."""
-    is_file = files.exists(output) and not files.is_dir(output)
-    if is_file or files.exists(output / "config.json"):
+def check_not_a_run(output):
+    """Raises a `ValueError` if `output` is the folder of a run, whose `results.json` must stay."""
+    if files.exists(output / "config.json"):
         raise ValueError(
             f"--output must be a folder that is not a run's, such as {output / 'evaluation'}. "
             f"Received: output={str(output)!r}"

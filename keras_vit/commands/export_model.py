@@ -9,8 +9,9 @@
 --format=auto measures the available formats on this machine and writes the fastest accurate one: a
 SavedModel to the folder --output, or a file whose name is --output plus .tflite or .onnx. float32
 counts as accurate. bfloat16 and int8 count as accurate if they predict the model's class for at
-least 99 % of the images in --calibrate. Without --calibrate, bfloat16 is compared on images of
-noise, and int8 is never selected.
+least 99 % of the images in --calibrate; they are never selected for a model without classes, such
+as one for depths. Without --calibrate, bfloat16 is compared on images of noise, and int8 is never
+selected.
 
 LiteRT and ONNX files contain no class names, preprocessing or signatures, so the flags for these
 require --format=saved_model.
@@ -23,7 +24,7 @@ from absl import flags
 
 from keras_vit import export, files
 from keras_vit.commands import command_line, shared_flags
-from keras_vit.commands.image_files import Classifier, find_images
+from keras_vit.commands.image_files import Classifier, find_images, reader_of
 from keras_vit.export import choosing, comparison, devices
 from keras_vit.export.dense_signatures import predicts_of
 
@@ -55,11 +56,12 @@ def define_flags():
         ["saved_model", *choosing.FILE_FORMATS, "auto"],
         "Format to write; see above.",
     )
-    text = (
+    flags.DEFINE_string(
+        "calibrate",
+        "",
         f"Folder of images; up to {MOST_IMAGES} are used to calibrate onnx_int8 and to compare "
-        "outputs."
+        "outputs.",
     )
-    flags.DEFINE_string("calibrate", "", text)
     flags.DEFINE_integer(
         "version", 0, "Version number, 1 or more; 0 for the next unused number.", lower_bound=0
     )
@@ -68,8 +70,9 @@ def define_flags():
     )
     flags.DEFINE_list(
         "signatures",
-        ["serving_default", "tensor"],
-        f"Signatures of the SavedModel, one or more of {', '.join(export.SIGNATURES)}.",
+        None,
+        f"Signatures of the SavedModel, one or more of {', '.join(export.SIGNATURES)}; by default, "
+        "serving_default and tensor, or only tensor for more than 4 channels.",
     )
     flags.DEFINE_enum(
         "precision", "float32", ["float32", "bfloat16"], "Compute precision of the SavedModel."
@@ -79,7 +82,7 @@ def define_flags():
         None,
         devices.DEVICES,
         "Kind of device that the SavedModel is for; by default, cpu if this machine has no GPU or "
-        "TPU. All outputs are the same.",
+        "TPU. The outputs differ only by rounding.",
     )
     flags.DEFINE_integer("top", 5, "Number of classes in a prediction, best first.", lower_bound=1)
     flags.DEFINE_bool(
@@ -121,10 +124,11 @@ def check_flags():
         raise ValueError(
             "--format=onnx_int8 requires --calibrate, a folder of images. Received: calibrate=''"
         )
-    if FLAGS.calibrate and FLAGS.format == "saved_model" and "tensor" not in FLAGS.signatures:
+    signatures = FLAGS.signatures or ("tensor",)
+    if FLAGS.calibrate and FLAGS.format == "saved_model" and "tensor" not in signatures:
         raise ValueError(
             "--calibrate requires the signature `tensor` of a SavedModel. "
-            f"Received: calibrate={FLAGS.calibrate!r}, signatures={','.join(FLAGS.signatures)}"
+            f"Received: calibrate={FLAGS.calibrate!r}, signatures={','.join(signatures)}"
         )
     if FLAGS.format != "saved_model":
         command_line.check_output(FLAGS.output, takes_folder=FLAGS.format == "auto")
@@ -142,36 +146,36 @@ def main():
             "--calibrate compares classes, which a model that predicts pixels has only in files; "
             f"its SavedModel is verified without images. Received: calibrate={FLAGS.calibrate!r}"
         )
-    classifier = None
     images = None
     if paths:
-        classifier = Classifier(model, details, takes_pixels=True)
         chosen = np.unique(np.linspace(0, len(paths) - 1, MOST_IMAGES).astype(int))
-        images, _ = classifier.reader.read_all([paths[i] for i in chosen])
+        images, _ = reader_of(model, details).read_all([paths[i] for i in chosen])
     if FLAGS.format == "auto":
-        export_fastest(model, details, classifier, images)
+        export_fastest(model, details, images)
     elif FLAGS.format == "saved_model":
-        export_saved_model(model, details, FLAGS.precision, classifier, images)
+        export_saved_model(model, details, FLAGS.precision, images)
     else:
-        name, _, quantization = FLAGS.format.partition("_")
-        print(choosing.FORMATS[name].write(model, FLAGS.output, quantization or "none", images))
+        file_format, quantization = choosing.FILE_FORMATS[FLAGS.format]
+        print(file_format.write(model, FLAGS.output, quantization, images))
 
 
-def export_fastest(model, details, classifier, images):
+def export_fastest(model, details, images):
+    """Measures the formats and writes the fastest accurate one."""
+    export.check(model, class_names=details.get("class_names"))  # a SavedModel may be the fastest
     with tempfile.TemporaryDirectory() as folder:
         measurements = choosing.measure(model, folder, images)
         name, reason = choosing.choose(measurements, calibrated=images is not None)
         print(reason)
-        if name.startswith("saved_model"):
-            precision = name.partition(" ")[2] or "float32"
-            export_saved_model(model, details, precision, classifier, images)
+        if name in choosing.SAVED_MODELS:
+            export_saved_model(model, details, choosing.SAVED_MODELS[name])
             return
-        output = FLAGS.output + choosing.FORMATS[name.removesuffix("_int8")].ending
+        file_format, _ = choosing.FILE_FORMATS[name]
+        output = FLAGS.output + file_format.ending
         files.copy(measurements[name][0].path, output)
     print(f"wrote {output}")
 
 
-def export_saved_model(model, details, precision, classifier, images):
+def export_saved_model(model, details, precision, images=None):
     """Writes a SavedModel. If there are images, compares its probabilities with the model's."""
     same = ("signatures", "device", "top", "max_megapixels", "max_batch_size")
     details = details | {name: FLAGS[name].value for name in same} | {"precision": precision}
@@ -185,7 +189,7 @@ def export_saved_model(model, details, precision, classifier, images):
         print(f"on CPUs with AMX, it is faster with {devices.ENVIRONMENT} in the environment")
     print(f"exported to {path}")
     if images is not None:
-        expected = comparison.in_batches(classifier.probabilities, images)
+        expected = comparison.in_batches(Classifier(model, details).probabilities, images)
         reference = comparison.Reference(images, expected, comparison.count_of(images))
         size = comparison.saved_model_size(path)
         probabilities = comparison.saved_model_probabilities(path, images)

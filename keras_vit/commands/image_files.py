@@ -11,12 +11,11 @@ from keras_vit import export, terminal
 from keras_vit.commands import shared_flags
 from keras_vit.data.options import Options
 from keras_vit.data.sources.listing import IMAGE_ENDINGS, files_below, printable
-from keras_vit.export.decoding import Decoder
+from keras_vit.export.decoding import decoder_of
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.export.signatures import ACTIVATIONS
 from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 from keras_vit.plots import to_pictures, to_uint8
-from keras_vit.preprocessing import preprocessing_of
 
 
 def find_images(sources):
@@ -45,8 +44,8 @@ class Classifier:
     `--class_names`.
     """
 
-    def __init__(self, model, details, class_names="", takes_pixels=False):
-        if predicts_of(model) and not takes_pixels:
+    def __init__(self, model, details, class_names=""):
+        if predicts_of(model):
             raise ValueError(
                 "The model predicts pixels, not classes; see `keras-vit predict`, `demo` and "
                 f"`evaluate`. Received: model={model.name!r}"
@@ -110,10 +109,11 @@ class ImageFileReader:
         return np.stack(images), readable
 
 
-def reader_of(model, max_megapixels=Options.max_megapixels):
-    """Returns an `ImageFileReader` with the preprocessing of a model."""
-    shape = tuple(model.input_shape[1:])
-    return ImageFileReader(Decoder(shape, preprocessing_of(model), max_megapixels))
+def reader_of(model, details):
+    """Returns an `ImageFileReader` with the preprocessing of a model and the settings of
+    `details`."""
+    settings = details.get("rounding"), details.get("exif"), max_megapixels_of(details)
+    return ImageFileReader(decoder_of(model, *settings))
 
 
 def decoded(decode, name, content):

@@ -15,11 +15,10 @@ import numpy as np
 from absl import flags
 
 from keras_vit import data, files
-from keras_vit.commands import shared_flags
+from keras_vit.commands import command_line, shared_flags
 from keras_vit.commands.image_files import (
     Classifier,
     find_images,
-    max_megapixels_of,
     reader_of,
 )
 from keras_vit.data.loading import name_and_path
@@ -43,6 +42,7 @@ def define_flags():
 
 
 def main():
+    command_line.check_folder(FLAGS.output)
     model, details, title = shared_flags.chosen_model()
     others = {path: shared_flags.load_model(path)[0] for path in FLAGS.others}
     classifier = find_classifier(model, details)
@@ -93,7 +93,7 @@ def read_images(model, details, count):
         return images, names
     paths = find_images([path])
     chosen = np.unique(np.linspace(0, len(paths) - 1, count).astype(int))
-    reader = reader_of(model, max_megapixels_of(details))
+    reader = reader_of(model, details)
     images, paths = reader.read_all(_spread_first([paths[i] for i in chosen]))
     return images, [printable(path.name) for path in paths]
 

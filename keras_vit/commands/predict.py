@@ -65,6 +65,20 @@ def define_flags():
 
 
 def main(*sources):
+    check_flags()
+    paths = find_images(sources)
+    if FLAGS.wide:
+        check_ids(paths)
+    model, details, _ = shared_flags.chosen_model()
+    if predicts_of(model):
+        unreadable = predict_pixels(model, details, sources)
+    else:
+        unreadable = len(paths) - predict_classes(model, details, paths)
+    exit_if_unreadable(unreadable, paths)
+
+
+def check_flags():
+    """Raises a `ValueError` for flags that do not fit together, before the model is loaded."""
     if FLAGS.json and FLAGS.csv:
         raise ValueError("Pass --json or --csv, not both. Received: json=True, csv=True")
     if FLAGS.wide and not FLAGS.csv:
@@ -75,14 +89,24 @@ def main(*sources):
             f"wide=True, top={FLAGS.top}"
         )
     command_line.check_output(FLAGS.output, takes_folder=True)
-    paths = find_images(sources)
-    if FLAGS.wide:
-        check_ids(paths)
-    model, details, _ = shared_flags.chosen_model()
-    if predicts_of(model):
-        unreadable = predict_dense(model, details, sources)
-        exit_if_unreadable(unreadable, paths)
-        return
+
+
+def predict_pixels(model, details, sources):
+    """Writes the masks or depths of a model that predicts pixels; returns the number of files that
+    cannot be read."""
+    if not FLAGS.output or FLAGS.json or FLAGS.csv or FLAGS.tta:
+        raise ValueError(
+            "A model that predicts pixels needs a folder --output, and no --json, --csv or --tta. "
+            f"Received: output={FLAGS.output!r}, json={FLAGS.json}, csv={FLAGS.csv}, "
+            f"tta={FLAGS.tta!r}"
+        )
+    command_line.check_folder(FLAGS.output)
+    details = shared_flags.with_class_names(details, FLAGS.class_names, model)
+    return write_pixels(model, details, sources, FLAGS.output, FLAGS.windows, FLAGS.top)
+
+
+def predict_classes(model, details, paths):
+    """Writes the classes of image files; returns the number of readable files."""
     command_line.check_output(FLAGS.output)
     if FLAGS.windows:
         raise ValueError("--windows is for models that predict pixels. Received: windows=True")
@@ -99,7 +123,7 @@ def main(*sources):
     done = write_predictions(classifier, paths)
     if FLAGS.output:
         print(f"wrote {FLAGS.output}: {done} images")
-    exit_if_unreadable(len(paths) - done, paths)
+    return done
 
 
 def write_predictions(classifier, paths):
@@ -132,19 +156,6 @@ def write_predictions(classifier, paths):
             else:
                 write(format_prediction(printable(path), best, width))
     return done
-
-
-def predict_dense(model, details, sources):
-    """Writes the masks or depths of a model that predicts pixels; returns the number of files that
-    cannot be read."""
-    if not FLAGS.output or FLAGS.json or FLAGS.csv or FLAGS.tta:
-        raise ValueError(
-            "A model that predicts pixels needs a folder --output, and no --json, --csv or --tta. "
-            f"Received: output={FLAGS.output!r}, json={FLAGS.json}, csv={FLAGS.csv}, "
-            f"tta={FLAGS.tta!r}"
-        )
-    details = shared_flags.with_class_names(details, FLAGS.class_names, model)
-    return write_pixels(model, details, sources, FLAGS.output, FLAGS.windows, FLAGS.top)
 
 
 def check_ids(paths):

@@ -25,7 +25,7 @@ FLAGS = flags.FLAGS
 def define_flags():
     flags.DEFINE_string("host", "localhost", "Name or address of the server.")
     flags.DEFINE_integer(
-        "port", None, "Port; by default, TensorFlow Serving's 8501 (rest) or 8500 (grpc)."
+        "port", None, "Port; by default, TensorFlow Serving's 8501 (rest) or 8500 (grpc).", 1, 65535
     )
     flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "Protocol of the request.")
     flags.DEFINE_string("model", "model", "Name of the model on the server.")

@@ -54,9 +54,9 @@ def main(*texts):
     command_line.check_picture(FLAGS.output)
     output = Path(FLAGS.output).resolve()
     paths = [path for path in find_images([FLAGS.data]) if path.resolve() != output]
-    towers = load_towers()
+    towers, details = load_towers()
     tokenizer = tokenizer_of(towers, FLAGS.tokenizer)
-    reader = reader_of(towers.image)
+    reader = reader_of(towers.image, details)
     readable, embeddings = image_embeddings(towers, reader, paths, f"{FLAGS.output}.npz")
     queries = embed_texts(towers, texts, tokenizer)
     scores = queries @ embeddings.T
@@ -71,21 +71,22 @@ def main(*texts):
 
 
 def load_towers():
-    """Returns the `TwoTowers` that `--model` or `--weights` selects."""
+    """Returns the `TwoTowers` that `--model` or `--weights` selects, and their details as in
+    `shared_flags.load_model`."""
     if bool(FLAGS.model) == bool(FLAGS.weights):
         raise ValueError(
             "Pass either --model or --weights. Received: "
             f"model={FLAGS.model!r}, weights={FLAGS.weights!r}"
         )
     if FLAGS.weights:
-        return keras_vit.from_pretrained(FLAGS.weights, tower="both")
-    model, _ = shared_flags.load_model(FLAGS.model)
+        return keras_vit.from_pretrained(FLAGS.weights, tower="both"), {}
+    model, details = shared_flags.load_model(FLAGS.model)
     if not isinstance(model, TwoTowers):
         raise ValueError(
             "--model must be a run of the task image_text, with an image and a text tower. "
             f"Received: model={FLAGS.model!r}"
         )
-    return model
+    return model, details
 
 
 def image_embeddings(towers, reader, paths, cache):

@@ -16,16 +16,16 @@ from keras_vit.models.any_model import takes_any_size
 LABELS = "assets/labels.txt"
 # Arguments that the card omits or stores as `image_shape`.
 _ELSEWHERE = ("include_top", "input_shape")
-_WARMUP = "assets.extra/tf_serving_warmup_requests"  # the path that TensorFlow Serving expects
+_WARM_UP = "assets.extra/tf_serving_warmup_requests"  # the path that TensorFlow Serving expects
 
 _README = """\
 # {name}
 
 {description}.
 
-- {architecture[parameters]:,} parameters, {classes} classes, computes in {card[precision]} in the form for the device "{card[device]}"
+- {architecture[parameters]:,} parameters, computes in {card[precision]} in the form for the device "{card[device]}"
 - {images}
-- class names in `assets/labels.txt`, all other details in `assets.extra/model_card.json`
+{classes}- all other details in `assets.extra/model_card.json`
 
 Run the commands below in this folder.
 
@@ -99,16 +99,17 @@ def write_assets(folder, *, name, model, card, signatures, image_files):
     example = f"assets.extra/example.{'jpg' if is_jpeg else 'png'}"
     for part in ("assets", "assets.extra"):
         (folder / part).mkdir(exist_ok=True)
-    (folder / LABELS).write_text("\n".join(card["class_names"]) + "\n", encoding="utf-8")
+    labels = "".join(f"{name}\n" for name in card["class_names"])
+    (folder / LABELS).write_text(labels, encoding="utf-8")
     (folder / example).write_bytes(image_files[0])
     model.save(folder / MODEL)
-    _write_warmup(folder / _WARMUP, name, signatures, image_files[:1])
+    _write_warm_up(folder / _WARM_UP, name, signatures, image_files[:1])
     (folder / "README.md").write_text(
         _readme(name, model, card, signatures, example), encoding="utf-8"
     )
 
 
-def _write_warmup(path, name, signatures, image_files):
+def _write_warm_up(path, name, signatures, image_files):
     """Writes one request per signature; a server runs them at startup, because the first run of a
     graph is slow."""
     with tf.io.TFRecordWriter(str(path)) as file:
@@ -123,8 +124,8 @@ def _write_warmup(path, name, signatures, image_files):
 
 
 def model_card(model, **details):
-    """Returns the card of a model, a JSON-serializable dict with "model", "architecture", `details`
-    and "versions"."""
+    """Returns the card of a model, a JSON-serializable dict with its name, architecture and versions,
+    and the `details`."""
     family, arguments = registry.infer(names.canonical_shapes(model))
     return {
         "model": model.name,
@@ -162,6 +163,7 @@ def _readme(name, model, card, signatures, example):
         f"({', '.join('B' if side is None else str(side) for side in signature.spec.shape)})"
         for signature_name, signature in signatures.items()
     ]
+    number = len(card["class_names"])
     description = card["architecture"]["description"]
     takes_files = "serving_default" in signatures
     predict = _PREDICT_PIXELS if predicts_of(model) else _PREDICT
@@ -171,7 +173,7 @@ def _readme(name, model, card, signatures, example):
         architecture=card["architecture"],
         images=image_size_text(model),
         description=description[0].upper() + description[1:],
-        classes=len(card["class_names"]),
+        classes=f"- {number} classes, with names in `{LABELS}`\n" if number else "",
         signatures="\n".join(lines),
         rest=_REST.format(name=name, example=example) if takes_files else "",
         predict=predict.format(example=example) if takes_files else "",

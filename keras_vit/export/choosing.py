@@ -18,11 +18,15 @@ from keras_vit.export.litert_file import LITERT
 from keras_vit.export.onnx_file import ONNX
 from keras_vit.terminal import first_line
 
-FORMATS = {"litert": LITERT, "onnx": ONNX}
-"""The formats of files by name, a value of `--format`; with the ending `_int8`, in 8 bits."""
-FILE_FORMATS = tuple(name + ending for name in FORMATS for ending in ("", "_int8"))
-# Names of formats: values of `--format`, followed by the precision unless it is float32.
-CANDIDATES = ("saved_model", "saved_model bfloat16", *FILE_FORMATS)
+FILE_FORMATS = {
+    "litert": (LITERT, "none"),
+    "litert_int8": (LITERT, "int8"),
+    "onnx": (ONNX, "none"),
+    "onnx_int8": (ONNX, "int8"),
+}
+"""The format and the quantization of a file, by the value of `--format`."""
+SAVED_MODELS = {"saved_model": "float32", "saved_model bfloat16": "bfloat16"}
+"""The precision of a SavedModel, by the name in the table of `measure`."""
 # The minimum share of images for which bfloat16 and int8 must predict the model's class.
 SAME_CLASS = 0.99
 _BATCH = 8  # maximum number of images in a timed batch
@@ -42,24 +46,12 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
     compared = reference(model, images)
     write(f"{'format':20}   images/s      MB  difference  same class, of {compared.description}")
     measurements = {}
-    for name in CANDIDATES:
-        path = f"{folder}/{name.replace(' ', '_')}"
-        file_format = FORMATS.get(name.removesuffix("_int8"))
-        is_int8 = name.endswith("int8")
-        if file_format and (
-            file_format.missing() or (is_int8 and file_format.calibrates and images is None)
-        ):
+    for name in (*SAVED_MODELS, *FILE_FORMATS):
+        if not _is_available(name, calibrated=images is not None):
             continue
+        path = f"{folder}/{name.replace(' ', '_')}"
         try:
-            if file_format is None:
-                run = _saved_model(model, path, spec, name.partition(" ")[2] or "float32")
-                size = saved_model_size(path)
-            else:
-                content = file_format.content(
-                    model, spec, "int8" if is_int8 else "none", compared.images
-                )
-                run = file_format.runner(content)
-                size = Path(path).write_bytes(content)
+            run, size = _write(name, model, path, spec, compared.images)
             report = compare(path, size, model, compared, in_batches(run, compared.images))
         except Exception as error:  # the runtimes have their own exception types
             if name == "saved_model":
@@ -68,12 +60,32 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
             continue
         speed = _images_per_second(run, compared.images[:_BATCH], seconds)
         measurements[name] = report, speed
-        share = report.largest_difference / (report.logits_range or 1.0)
-        write(
-            f"{name:20} {speed:10,.1f} {size / 1e6:7.2f} {share:11.2g} "
-            f"{100 * report.same_class:9.3g} %"
-        )
+        difference = report.largest_difference / (report.logits_range or 1.0)
+        same = "-" if report.same_class is None else f"{100 * report.same_class:.3g} %"
+        write(f"{name:20} {speed:10,.1f} {size / 1e6:7.2f} {difference:11.2g} {same:>11}")
     return measurements
+
+
+def _is_available(name, calibrated):
+    """Returns whether the packages of a format are installed, and images are given if it needs
+    them."""
+    if name in SAVED_MODELS:
+        return True
+    file_format, quantization = FILE_FORMATS[name]
+    needs_images = file_format.calibrates and quantization == "int8"
+    return not file_format.missing() and (calibrated or not needs_images)
+
+
+def _write(name, model, path, spec, images):
+    """Writes a model in a format; returns a function that runs it on images, and the size in
+    bytes."""
+    if name in SAVED_MODELS:
+        copy = inference_copy(model, SAVED_MODELS[name], chosen_device(None))
+        write_logits_graph(path, copy, spec)
+        return saved_model_runner(path, "logits", "logits"), saved_model_size(path)
+    file_format, quantization = FILE_FORMATS[name]
+    content = file_format.content(model, spec, quantization, images)
+    return file_format.runner(content), Path(path).write_bytes(content)
 
 
 def choose(measurements, calibrated):
@@ -81,13 +93,16 @@ def choose(measurements, calibrated):
     choice."""
 
     def obstacle(name):
+        if not name.endswith(("int8", "bfloat16")):
+            return ""
         same = measurements[name][0].same_class
+        if same is None:
+            return "its accuracy is unknown, because the model does not predict classes"
         if name.endswith("int8") and not calibrated:
             return "int8 is chosen only with --calibrate=FOLDER of real images"
-        if name.endswith(("int8", "bfloat16")) and same < SAME_CLASS:
+        if same < SAME_CLASS:
             return (
-                f"it predicts the same class for {100 * same:.3g} % of images, below "
-                f"{100 * SAME_CLASS:.0f} %"
+                f"it predicts the same class for {100 * same:.3g} %, below {100 * SAME_CLASS:.0f} %"
             )
         return ""
 
@@ -100,12 +115,6 @@ def choose(measurements, calibrated):
         *(f"{name} is faster, but {obstacle(name)}" for name in ranked[: ranked.index(best)]),
     ]
     return best, "; ".join(reasons)
-
-
-def _saved_model(model, path, spec, precision):
-    copy = inference_copy(model, precision, chosen_device(None))
-    write_logits_graph(path, copy, spec)
-    return saved_model_runner(path, "logits", "logits")
 
 
 def _images_per_second(run, batch, seconds):

@@ -7,7 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.models.any_model import check_images_known
+from keras_vit.models.features import returns_features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +24,8 @@ class ExportReport:
             models.
         logits_range: difference between the original's largest and smallest output; a scale for
             `largest_difference`.
-        same_class: fraction of images, in [0, 1], for which both models predict the same class.
+        same_class: fraction of images, or of pixels for masks, for which both models predict the
+            same class, in [0, 1]; None if the model does not predict one of several classes.
         cosine: cosine similarity between the outputs of both models, averaged over the images.
         images: description of the images, such as "8 images of noise".
     """
@@ -32,16 +35,19 @@ class ExportReport:
     weights_bytes: int
     largest_difference: float
     logits_range: float
-    same_class: float
+    same_class: float | None
     cosine: float
     images: str
 
     def __str__(self):
+        same = ""
+        if self.same_class is not None:
+            same = f"same class for {100 * self.same_class:.3g} %, "
         return (
             f"{self.path}: {self.size_bytes / 1e6:.2f} MB "
-            f"({self.size_bytes / self.weights_bytes:.2f} of float32), outputs differ by at most "
-            f"{self.largest_difference:.2g} (their range is {self.logits_range:.2g}), same class "
-            f"for {100 * self.same_class:.3g} % of {self.images}, mean cosine {self.cosine:.5f}"
+            f"({self.size_bytes / self.weights_bytes:.2f} of float32); outputs for {self.images} "
+            f"differ by at most {self.largest_difference:.2g} (their range is "
+            f"{self.logits_range:.2g}), {same}mean cosine {self.cosine:.5f}"
         )
 
 
@@ -64,6 +70,7 @@ def example_images(image_shape, count=8):
 
 
 def count_of(images):
+    """Returns a description of given images for reports."""
     return "the given image" if len(images) == 1 else f"the {len(images):,} given images"
 
 
@@ -108,8 +115,8 @@ def saved_model_size(path):
 
 
 def compare(path, size_bytes, model, reference, outputs):
-    """Returns the `ExportReport` for a conversion's outputs, or raises a `ValueError` if they are
-    invalid."""
+    """Returns the `ExportReport` for a conversion's outputs `(N, ...)`, or raises a `ValueError` if
+    their shape is wrong or they are not finite."""
     expected = reference.outputs
     finite = bool(np.isfinite(outputs).all())
     if outputs.shape != expected.shape or not finite:
@@ -117,16 +124,22 @@ def compare(path, size_bytes, model, reference, outputs):
             f"The converted model must return finite logits of shape {expected.shape}. "
             f"Received: shape={outputs.shape}, finite={finite}"
         )
-    same_class = np.mean(outputs.argmax(-1) == expected.argmax(-1))
-    norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)
-    cosine = np.mean(np.sum(outputs * expected, -1) / np.maximum(norms, 1e-30))
+    same_class = None
+    is_depth = predicts_of(model) == "depth"
+    if not is_depth and not returns_features(model) and expected.shape[-1] > 1:
+        same_class = float(np.mean(outputs.argmax(-1) == expected.argmax(-1)))
+    # The cosine similarity of all outputs for an image.
+    rows = outputs.reshape(len(outputs), -1)
+    expected_rows = expected.reshape(len(expected), -1)
+    norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(expected_rows, axis=1)
+    cosine = np.mean(np.sum(rows * expected_rows, axis=1) / np.maximum(norms, 1e-30))
     return ExportReport(
         path=str(path),
         size_bytes=size_bytes,
         weights_bytes=4 * model.count_params(),
         largest_difference=float(np.abs(outputs - expected).max()),
         logits_range=float(np.ptp(expected)),
-        same_class=float(same_class),
+        same_class=same_class,
         cosine=float(cosine),
         images=reference.description,
     )

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_vit.data import images, inputs
 from keras_vit.data.images import checked
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, preprocessing_of
 
 # Maximum ratio of an image's sides for models that resize the shorter side. Resizing a narrower
 # image could exhaust the memory.
@@ -69,3 +69,11 @@ class Decoder:
             bit_depth=p.bit_depth,
             library=p.library,
         )
+
+
+def decoder_of(model, rounding, exif, max_megapixels):
+    """Returns the `Decoder` of a model; None keeps the model's own `rounding` or `exif`."""
+    given = {"rounding": rounding, "exif": exif}
+    changes = {name: value for name, value in given.items() if value is not None}
+    preprocessing = dataclasses.replace(preprocessing_of(model), **changes)
+    return Decoder(tuple(model.input_shape[1:]), preprocessing, max_megapixels)

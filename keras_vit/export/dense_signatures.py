@@ -17,7 +17,7 @@ def _outputs_of(served):
         outputs = outputs if outputs.shape.rank == 4 else outputs[..., None]
         return resize_bilinear(outputs, size)
 
-    return served.wrap(function)
+    return served.shared(function)
 
 
 def masks(served):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.layer_norm import LayerNormalization
+from keras_vit.layers.validation import check_choice
 
 DEVICES = ("cpu", "any")
 # TensorFlow then packs the weights of bfloat16 products once instead of in each call.
@@ -21,10 +22,7 @@ def chosen_device(device: str | None) -> str:
     """
     if device is None:
         return "any" if {"gpu", "tpu"} & set(found_devices()) else "cpu"
-    if device not in DEVICES:
-        raise ValueError(
-            f"`device` must be None or one of {', '.join(DEVICES)}. Received: device={device!r}"
-        )
+    check_choice("device", device, DEVICES)
     return device
 
 

@@ -10,8 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import files
-from keras_vit.export.comparison import ExportReport, compare, in_batches, reference
+from keras_vit.export.comparison import (
+    ExportReport,
+    compare,
+    example_images,
+    in_batches,
+    reference,
+)
 from keras_vit.export.graph import inference_copy
+from keras_vit.layers.validation import check_choice
 from keras_vit.models.any_model import check_images_known, takes_any_size
 from keras_vit.terminal import first_line
 
@@ -51,14 +58,17 @@ class Format:
         quantization: str = "none",
         images: np.ndarray | None = None,
     ) -> bytes:
-        """Returns the content of a file; `spec` comes from `check_convertible`."""
+        """Returns the content of a file that runs; `spec` comes from `check_convertible`."""
         if missing := self.missing():
             raise ImportError(
                 f'{missing} is not installed: pip install "keras_vit[{self.extra}]"', name=missing
             )
         copy = inference_copy(model)
         try:
-            return self.convert(copy, spec, quantization, images)
+            content = self.convert(copy, spec, quantization, images)
+            # A conversion may succeed and still produce an invalid file.
+            self.runner(content)(example_images(spec.shape[1:], 1))
+            return content
         except Exception as error:  # converters have their own exception types
             raise ValueError(
                 f"The format {self.name} cannot store the model ({first_line(error)}). Received: "
@@ -76,10 +86,7 @@ class Format:
         path = os.fspath(path)
         if not path.endswith(self.ending):
             raise ValueError(f'`path` must end in "{self.ending}". Received: path={path!r}')
-        if quantization not in ("none", "int8"):
-            raise ValueError(
-                f"`quantization` must be one of none, int8. Received: quantization={quantization!r}"
-            )
+        check_choice("quantization", quantization, ("none", "int8"))
         if quantization == "int8" and self.calibrates and images is None:
             raise ValueError(
                 f"`images` (--calibrate) is required to calibrate int8 in {self.name}. Received: "

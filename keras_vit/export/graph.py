@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit.export.devices import use_forms_for_cpus
+from keras_vit.layers.validation import check_choice
 from keras_vit.models.image_model import ImageModel
 
 # Names of dtype policies. "mixed_bfloat16" would cast float32 variables in each call, which takes a
@@ -17,10 +18,7 @@ def inference_copy(model, precision="float32", device="any"):
     The last layer computes in float32, as do the float32 layers of a mixed-precision model; others
     use `precision`. For the device "cpu", its layers have the forms for CPUs.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(
-            f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={precision!r}"
-        )
+    check_choice("precision", precision, PRECISIONS)
     if any("lora_kernel" in variable.path for variable in model.variables):
         raise ValueError(
             "LoRA adapters must be merged before an export. Save the model as .keras, which "

@@ -1,6 +1,7 @@
 """Exports a SavedModel for a server and verifies it before publishing it under a version number."""
 
 import dataclasses
+import json
 import os
 import re
 import tempfile
@@ -8,16 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.export import versions
 from keras_vit.export.assets import model_card, write_assets
-from keras_vit.export.decoding import Decoder
-from keras_vit.export.dense_signatures import predicts_of
+from keras_vit.export.checks import check, default_signatures
 from keras_vit.export.devices import chosen_device
 from keras_vit.export.graph import inference_copy, write_graph
-from keras_vit.export.signatures import SIGNATURES, ServedModel, build_signatures, check_outputs
+from keras_vit.export.signatures import ServedModel, build_signatures
 from keras_vit.export.verification import (
     SelfTestError,
     example_files,
@@ -25,14 +24,8 @@ from keras_vit.export.verification import (
     verification_case,
     verify,
 )
-from keras_vit.models.any_model import (
-    check_images_known,
-    find_vision_transformer,
-    logits_activation_of,
-    weights_digest,
-)
-from keras_vit.models.zero_shot import class_names_of
-from keras_vit.preprocessing import preprocessing_of
+from keras_vit.layers.validation import check_positive_int
+from keras_vit.models.any_model import logits_activation_of, weights_digest
 
 
 def saved_model(
@@ -121,11 +114,17 @@ def saved_model(
     device = chosen_device(device)
     given = {name: value for name, value in locals().items() if name not in ("model", "base_dir")}
     base_dir = os.fspath(base_dir)
-    name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
+    folder_name = os.path.basename(os.path.abspath(base_dir))
+    name = name or re.sub(r"[^\w.-]", "_", folder_name) or "model"
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
     activation = logits_activation_of(model) if activation is None else activation
-    first = 1 if version is None else version
-    _check_arguments(name, version=first, top=top, max_batch_size=max_batch_size)
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise ValueError(
+            "`name` must consist of letters, digits and `_.-`, to fit in a URL. Received: "
+            f"name={name!r}"
+        )
+    check_positive_int("top", top)
+    check_positive_int("max_batch_size", max_batch_size)
     versions.check_version(base_dir, version)
     labels, decoder = check(
         model,
@@ -136,15 +135,18 @@ def saved_model(
         exif=exif,
         max_megapixels=max_megapixels,
     )
+    given |= {"class_names": labels, "signatures": signatures}
+    _check_serializable(given)
     if keras.backend.backend() != "tensorflow":
         return _by_tensorflow(model, base_dir, given)
 
-    # Build the signatures twice: `written` as graphs of an inference copy, and `reference` to run
-    # eagerly with the model.
+    # The served signatures are graphs of an inference copy. The expected ones run the model itself
+    # eagerly.
     copy = inference_copy(model, precision, device)
-    served = _served_in_graphs(copy, activation, decoder, labels, top)
-    reference = dataclasses.replace(served, model=model, wrap=lambda function: function)
+    served = ServedModel(copy, activation, decoder, labels, top)
     written = build_signatures(signatures, served, max_batch_size)
+    eager = dataclasses.replace(served, model=model, in_graphs=False)
+    expected = build_signatures(signatures, eager, max_batch_size)
     image_files = example_files(model.input_shape[1:])
     card = model_card(
         copy,
@@ -167,8 +169,7 @@ def saved_model(
         )
         tolerance = tolerance_of(model, precision)
         cases = {
-            key: verification_case(signature, image_files)
-            for key, signature in build_signatures(signatures, reference, max_batch_size).items()
+            key: verification_case(signature, image_files) for key, signature in expected.items()
         }
         differences = verify(folder, cases, tolerance)
         card["self_test"] = {"largest_differences": differences, "tolerance": tolerance}
@@ -176,103 +177,27 @@ def saved_model(
         return versions.publish(folder, base_dir, version)
 
 
-def _served_in_graphs(model, activation, decoder, labels, top):
-    """Returns the `ServedModel` whose functions are TensorFlow graphs."""
-    images = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
-
-    def in_graph(function):
-        return tf.function(function, input_signature=[images], autograph=False)
-
-    return ServedModel(model, activation, decoder, labels, min(top, len(labels)), wrap=in_graph)
-
-
 def _preprocessing_entry(decoder, rounding, exif, max_megapixels):
     """Returns the entry "preprocessing" of a card."""
-    entry = {"model": None, "rounding": rounding, "exif": exif, "max_megapixels": max_megapixels}
-    if decoder is not None:
-        preprocessing = decoder.preprocessing.to_config()
-        entry |= {"model": preprocessing} | {
-            key: preprocessing[key] for key in ("rounding", "exif")
-        }
-    return entry
+    preprocessing = decoder.preprocessing.to_config() if decoder else None
+    used = preprocessing or {"rounding": rounding, "exif": exif}
+    return {
+        "model": preprocessing,
+        "rounding": used["rounding"],
+        "exif": used["exif"],
+        "max_megapixels": max_megapixels,
+    }
 
 
-def _check_arguments(name, **counts):
-    """Raises a `ValueError` for a name or a number that no SavedModel can have."""
-    for argument, value in counts.items():
-        if type(value) is not int or value < 1:
-            raise ValueError(
-                f"`{argument}` must be an integer of 1 or more. Received: {argument}={value!r}"
-            )
-    if not re.fullmatch(r"[\w.-]+", name):
+def _check_serializable(arguments):
+    """Raises a `ValueError` unless a card can store the arguments of an export."""
+    try:
+        json.dumps(arguments)
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            "`name` must consist of letters, digits and `_.-`, to fit in a URL. Received: "
-            f"name={name!r}"
-        )
-
-
-def default_signatures(model: keras.Model) -> tuple[str, ...]:
-    """Returns the default signatures: "tensor", and "serving_default" for a model with at most 4
-    input channels."""
-    return ("serving_default", "tensor") if check_images_known(model)[-1] <= 4 else ("tensor",)
-
-
-def check(
-    model: keras.Model,
-    *,
-    class_names: Sequence[str] | None = None,
-    signatures: Sequence[str] | None = None,
-    activation: str | None = None,
-    rounding: str | None = None,
-    exif: bool | None = None,
-    max_megapixels: float = 50.0,
-) -> tuple[tuple[str, ...], Decoder | None]:
-    """Checks, without running a model, whether `saved_model` can export it.
-
-    For the arguments, see `saved_model`.
-
-    Returns: `(labels, decoder)`: the class names, and the `Decoder` for image files, or None if no
-        signature takes files.
-
-    Raises:
-        ValueError: an argument is invalid, or the model cannot be served.
-    """
-    signatures = default_signatures(model) if signatures is None else tuple(signatures)
-    activation = logits_activation_of(model) if activation is None else activation
-    check_outputs(model, activation, signatures)
-    if not signatures or not set(signatures) <= set(SIGNATURES):
-        raise ValueError(
-            f"`signatures` must be one or more of {', '.join(SIGNATURES)}. Received: "
-            f"signatures={signatures}"
-        )
-    if {"features", "attention"} & set(signatures):
-        vit = find_vision_transformer(model)
-        if "attention" in signatures:
-            vit.check_grid()
-    labels = _labels_of(model, class_names)
-    if signatures == ("tensor",):
-        return labels, None
-    preprocessing = preprocessing_of(model)
-    preprocessing = dataclasses.replace(
-        preprocessing,
-        rounding=preprocessing.rounding if rounding is None else rounding,
-        exif=preprocessing.exif if exif is None else exif,
-    )
-    return labels, Decoder(tuple(model.input_shape[1:]), preprocessing, max_megapixels)
-
-
-def _labels_of(model, class_names):
-    """Returns the given class names as a tuple; for None, the model's, or else the numbers of the
-    classes."""
-    classes = 0 if predicts_of(model) == "depth" else model.output_shape[-1]
-    class_names = class_names_of(model) if class_names is None else class_names
-    labels = tuple(map(str, range(classes) if class_names is None else class_names))
-    if len(labels) != classes or any("\n" in label for label in labels):
-        raise ValueError(
-            f"`class_names` must be {classes} names without line breaks. Received: {len(labels)} "
-            "names"
-        )
-    return labels
+            "`recipe`, `metrics` and all other arguments must be JSON-serializable, with numbers "
+            f"of Python instead of NumPy ({error}). Received: metrics={arguments['metrics']!r}"
+        ) from error
 
 
 _EXPORT_BY_TENSORFLOW = """

@@ -1,4 +1,4 @@
-"""Defines the signatures of an export. To add a signature, write a function and add it to
+"""Defines the signatures of a SavedModel. To add a signature, write a function and add it to
 `SIGNATURES`."""
 
 import dataclasses
@@ -13,14 +13,8 @@ from keras_vit.export import dense_signatures
 from keras_vit.export.comparison import example_images
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.attention_maps import rollout_map
-from keras_vit.models.any_model import (
-    check_images_known,
-    check_not_masked,
-    gives_probabilities,
-    last_activation_of,
-    output_shape_of,
-)
-from keras_vit.models.features import FeatureModel, returns_features
+from keras_vit.models.any_model import gives_probabilities
+from keras_vit.models.features import FeatureModel
 from keras_vit.preprocessing import find_preprocessing
 
 ENCODED = "image/encoded"  # the feature of a `tf.train.Example` that contains an image file
@@ -36,14 +30,21 @@ class ServedModel:
     activation: str  # key of `ACTIVATIONS`; ignored if the model returns probabilities
     decoder: Decoder | None  # None if no signature takes image files
     class_names: tuple
-    top: int  # number of top classes
-    wrap: Callable  # decorator for the shared functions
+    top: int  # maximum number of top classes
+    in_graphs: bool = True  # False to run the shared functions eagerly
+
+    def shared(self, function):
+        """Returns a function of images, float32 `(B, H, W, C)`, as one graph for all signatures."""
+        if not self.in_graphs:
+            return function
+        images = tf.TensorSpec((None, *self.model.input_shape[1:]), tf.float32)
+        return tf.function(function, input_signature=[images], autograph=False)
 
     @functools.cached_property
     def probabilities(self):
         """A function from images, float32 `(B, H, W, C)`, to probabilities `(B, classes)`."""
         activate = tf.identity if gives_probabilities(self.model) else ACTIVATIONS[self.activation]
-        return self.wrap(
+        return self.shared(
             lambda images: activate(tf.cast(self.model(images, training=False), tf.float32))
         )
 
@@ -73,20 +74,21 @@ class ServedModel:
             outputs = {"representation": vit.pool(tokens), "patches": patches}
             return {name: tf.cast(output, tf.float32) for name, output in outputs.items()}
 
-        return self.wrap(function)
+        return self.shared(function)
 
     @functools.cached_property
     def attention(self):
         """A function from images to the attention rollout `(B, H, W)`."""
         size = self.model.input_shape[1:3]
-        return self.wrap(
+        return self.shared(
             lambda images: tf.image.resize(rollout_map(self.model, images)[..., None], size)[..., 0]
         )
 
     def top_classes(self, probabilities):
         """Returns the names of the top classes, string `(B, top)`, and their probabilities, float32
         `(B, top)`."""
-        top_probabilities, indices = tf.math.top_k(probabilities, self.top)
+        top = min(self.top, len(self.class_names))
+        top_probabilities, indices = tf.math.top_k(probabilities, top)
         return tf.gather(tf.constant(self.class_names), indices), top_probabilities
 
 
@@ -183,37 +185,6 @@ SIGNATURES = {
     "attention": _attention,
 }
 """Functions that build the signatures of a SavedModel, by name; see `saved_model`."""
-
-
-def check_outputs(model, activation, signatures):
-    """Raises a `ValueError` if a model's output or `activation` cannot be served."""
-    if activation not in ACTIVATIONS:
-        raise ValueError(
-            f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: "
-            f"activation={activation!r}"
-        )
-    check_images_known(model)
-    check_not_masked(model)
-    if returns_features(model) and not {"features", "attention"}.issuperset(signatures):
-        raise ValueError(
-            "A model that returns features has no probabilities to serve. Export the Vision "
-            "Transformer with only the signature `features`, or write a LiteRT or ONNX file. "
-            f"Received: model={model.name!r}, signatures={tuple(signatures)}"
-        )
-    if dense_signatures.predicts_of(model):
-        dense_signatures.check_signatures(model, signatures)
-        return
-    if len(output_shape_of(model)) != 2:
-        raise ValueError(
-            "The model must return logits or probabilities (B, classes) to be served. "
-            f"Received: output_shape={model.output_shape}"
-        )
-    last_activation = last_activation_of(model)
-    if last_activation not in ("linear", "softmax", "sigmoid"):
-        raise ValueError(
-            "The activation of the model's last layer must be none, softmax or sigmoid. "
-            f"Received: activation={last_activation!r}"
-        )
 
 
 def build_signatures(names, served, max_batch_size):

@@ -19,12 +19,8 @@ class SelfTestError(RuntimeError):
 
 
 def tolerance_of(model, precision):
-    """Returns the largest difference that `verify` accepts for an export in `precision`.
-
-    Differences are relative to the largest absolute output. If it is below 0.1, as for
-    probabilities of many classes, they are relative to ten times this output, because the relative
-    error of a probability is the absolute error of the logit.
-    """
+    """Returns the largest difference that `verify` accepts for an export in `precision`, relative
+    to the scale of the outputs; see `_scale_of`."""
     from keras_vit.export.graph import uses_reduced_precision
 
     exact = precision == "float32" and not uses_reduced_precision(model)
@@ -105,13 +101,26 @@ def _main(folder, cases, tolerance):
             expected = tf.io.parse_tensor(tf.io.read_file(f"{cases}/{name}/{output}"), tf.float32)
             if outputs[output].shape != expected.shape:
                 sys.exit(f"{name}: {output} has the shape {outputs[output].shape}")
-            largest = float(tf.reduce_max(tf.abs(expected)))
-            scale = max(largest, min(10 * largest, 1.0), 1e-30)
-            difference = float(tf.reduce_max(tf.abs(outputs[output] - expected))) / scale
+            difference = _largest(outputs[output] - expected) / _scale_of(expected)
             if not difference <= tolerance:
                 sys.exit(f"{name}: {output} differs by {difference:g}, more than {tolerance:g}")
             differences[name] = max(differences[name], difference)
     print(json.dumps(differences))
+
+
+def _scale_of(outputs):
+    """Returns the number to which differences between outputs are relative.
+
+    It is the largest absolute output or, if that is below 1, ten times it, at most 1. This allows
+    the small probabilities of many classes a larger relative difference, because it is the absolute
+    difference of the logits.
+    """
+    largest = _largest(outputs)
+    return max(largest, min(10 * largest, 1.0), 1e-30)
+
+
+def _largest(outputs):
+    return float(tf.reduce_max(tf.abs(outputs)))
 
 
 if __name__ == "__main__":

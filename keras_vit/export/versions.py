@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit import files
+from keras_vit.layers.validation import check_positive_int
 from keras_vit.models import load_keras_file
 from keras_vit.models.any_model import logits_activation_of, weights_digest
 
@@ -64,9 +65,8 @@ def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence
         card = load_card(path)
     except ValueError:
         return False
-    details = (card["class_names"], card["activation"])
-    has_details = details == (list(class_names), logits_activation_of(model))
-    return has_details and card.get("weights_sha256") == weights_digest(model)
+    stored = [card.get(name) for name in ("class_names", "activation", "weights_sha256")]
+    return stored == [list(class_names), logits_activation_of(model), weights_digest(model)]
 
 
 def newest_version(base_dir: str | os.PathLike) -> str | None:
@@ -76,19 +76,27 @@ def newest_version(base_dir: str | os.PathLike) -> str | None:
     Args:
         base_dir: folder of the versions, any path of `tf.io.gfile`.
     """
-    number = next_version(base_dir) - 1
-    return os.path.join(str(base_dir), str(number)) if number else None
+    newest = max(_versions(base_dir), key=int, default=None)
+    return newest and os.path.join(str(base_dir), newest)
 
 
 def next_version(base_dir):
     """Returns the number after the largest version, or 1 if no version exists."""
+    return 1 + max(map(int, _versions(base_dir)), default=0)
+
+
+def _versions(base_dir):
+    """Returns the names of the versions in a folder, which may begin with zeros."""
     names = files.list_dir(base_dir) if files.exists(base_dir) else []
-    return 1 + max((int(name) for name in names if name.isdecimal()), default=0)
+    return [name for name in names if name.isdecimal()]
 
 
 def check_version(base_dir, version):
-    """Raises a `ValueError` if `version` exists."""
-    if version is not None and files.exists(os.path.join(base_dir, str(version))):
+    """Raises a `ValueError` if `version` is not None and no positive integer, or exists."""
+    if version is None:
+        return
+    check_positive_int("version", version)
+    if files.exists(os.path.join(base_dir, str(version))):
         raise ValueError(
             "`version` must be new; versions are never overwritten. Received: "
             f"{base_dir}/{version}, which exists"

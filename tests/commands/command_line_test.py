@@ -124,6 +124,16 @@ def test_unknown_command_lists_the_commands(capsys):
     assert capsys.readouterr().err.startswith("error: the command must be one of train, ")
 
 
+def test_folder_must_exist_or_be_creatable(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("new", "new/deeper", str(tmp_path / "new"), str(tmp_path)):
+        command_line.check_folder(path)
+    (tmp_path / "file").touch()
+    for path in ("file", "file/deeper"):
+        with pytest.raises(ValueError, match=f"--output must be a folder.*output='{path}'"):
+            command_line.check_folder(path)
+
+
 def test_value_of_config_flag_may_be_a_separate_word(monkeypatch):
     given = []
     monkeypatch.setattr(command_line, "run", lambda load, name, arguments: given.extend(arguments))

@@ -42,10 +42,10 @@ def test_all_evaluators_are_checked_before_the_first_runs(model, cli, tmp_path):
 
 def test_the_folder_of_a_run_is_no_output(tmp_path):
     for folder in (tmp_path / "new", as_path("ram://evaluate_test/new"), tmp_path):
-        evaluate.check_folder(folder)
+        evaluate.check_not_a_run(folder)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="not a run's"):
-        evaluate.check_folder(tmp_path)
+        evaluate.check_not_a_run(tmp_path)
 
 
 def test_all_images_of_a_folder_are_evaluated(model, cli, tmp_path):

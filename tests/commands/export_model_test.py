@@ -111,13 +111,13 @@ def test_export_report_uses_the_given_images(workdir, photos, cli, tmp_path):
     flags = (f"--model={workdir}", f"--calibrate={photos}", f"--output={tmp_path}/served")
     done = cli("export", *flags)
     assert "broken.png cannot be read: it is not an image" in done.stderr
-    assert re.search(r"same class for [\d.]+ % of the 6 given images", done.stdout)
+    assert re.search(r"outputs for the 6 given images .* same class for [\d.]+ %", done.stdout)
 
 
 def test_int8_export_is_calibrated_on_the_given_images(workdir, photos, run, tmp_path):
     pytest.importorskip("tf2onnx")
     flags = (f"--calibrate={photos}", f"--output={tmp_path}/a.onnx", "--format=onnx_int8")
-    assert "of the 6 given images" in run(f"--model={workdir}", *flags)
+    assert "outputs for the 6 given images" in run(f"--model={workdir}", *flags)
     assert b"QuantizeLinear" in (tmp_path / "a.onnx").read_bytes()
 
 
@@ -129,6 +129,40 @@ def test_auto_format_writes_a_single_export(workdir, photos, run, tmp_path):
     (written,) = tmp_path.iterdir()
     assert written.name in ("best", "best.tflite", "best.onnx")
     assert str(written) in output
+
+
+@pytest.fixture
+def run_here(parse, monkeypatch):
+    """Returns a function that runs `keras-vit export` for a model in this process."""
+
+    def run_export(model, *arguments):
+        monkeypatch.setattr(export_model.shared_flags, "chosen_model", lambda: (model, {}, ""))
+        parse(export_model, *arguments)
+        export_model.main()
+
+    return run_export
+
+
+def test_backbone_is_calibrated_on_images(photos, run_here, tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 3), include_top=False)
+    flags = (f"--calibrate={photos}", f"--output={tmp_path}/a.tflite")
+    run_here(model, "--format=litert_int8", *flags)
+    assert (tmp_path / "a.tflite").exists()
+    with pytest.raises(ValueError, match="returns features"):
+        run_here(model, "--format=auto", f"--output={tmp_path}/auto")
+
+
+def test_fastest_saved_model_of_masks_is_written(photos, run_here, tmp_path, monkeypatch, capsys):
+    model = keras_vit.models.LinearSegmenter(**SIZES, input_shape=(16, 16, 3), classes=3)
+    monkeypatch.setattr(export_model.choosing, "FILE_FORMATS", {})
+    run_here(model, "--format=auto", f"--calibrate={photos}", f"--output={tmp_path}")
+    assert f"exported to {tmp_path}/1\n" in capsys.readouterr().out
+
+
+def test_default_signatures_are_those_of_the_model(run_here, tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES, input_shape=(8, 8, 5), classes=3)
+    run_here(model, f"--output={tmp_path}")
+    assert export.load_card(f"{tmp_path}/1")["signatures"] == ["tensor"]
 
 
 def test_auto_format_may_add_a_version_to_a_folder(parse, tmp_path):

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import keras_vit
 from keras_vit.commands import inspect_model
@@ -71,6 +73,16 @@ def test_datasets_are_preferred_to_folders(flags, parse, tmp_path, monkeypatch):
     parse(inspect_model, *flags)
     with pytest.raises(ValueError, match="--data must name"):
         inspect_model.read_images(None, {}, 10)
+
+
+def test_exif_setting_of_an_export_is_applied(model, parse, tmp_path):
+    pixels = random_pixels(8, 8, 3)
+    exif = Image.Exif()
+    exif[0x0112] = 3  # the camera was upside down
+    Image.fromarray(pixels).save(tmp_path / "one.jpg", exif=exif)
+    parse(inspect_model, f"--data={tmp_path}/one.jpg")
+    upright, stored = (inspect_model.read_images(model, {"exif": x}, 1)[0] for x in (True, False))
+    np.testing.assert_allclose(upright, stored[:, ::-1, ::-1])
 
 
 def test_missing_file_of_class_names_is_refused(model, parse):

@@ -43,7 +43,7 @@ def searched(photos, tmp_path, parse, monkeypatch, capsys):
 def test_best_files_come_first(searched, photos, tmp_path):
     texts = ["a white image", "black"]
     towers, lines = searched(*texts)
-    reader = search.reader_of(towers.image)
+    reader = search.reader_of(towers.image, {})
     files = sorted(photos.iterdir())
     pixels = np.stack([reader.read(path.name, path.read_bytes())[0] for path in files])
     ids = keras_vit.text.Tokenizer(tmp_path / "tokenizer.json", 6)(texts)

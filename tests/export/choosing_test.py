@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_vit.export import choosing
 from keras_vit.export.comparison import ExportReport, example_images
+from keras_vit.export.litert_file import LITERT
 
 from .conftest import SHAPE, WIDE, tiny_model
 
@@ -18,7 +19,7 @@ def test_installed_formats_are_measured(tmp_path):
     measured = choosing.measure(tiny_model(**WIDE), tmp_path, images, lines.append, seconds=0)
     assert len(lines) == 1 + len(measured)
     assert "of the 20 given images" in lines[0]
-    expected = set(choosing.CANDIDATES)
+    expected = {*choosing.SAVED_MODELS, *choosing.FILE_FORMATS}
     if not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
         expected -= {"onnx", "onnx_int8"}
     assert set(measured) == expected
@@ -42,6 +43,7 @@ def _measurement(speed, same_class):
         (True, 0.98, 1.0, "saved_model bfloat16", "predicts the same class for 98 %"),
         (False, 1.0, 1.0, "saved_model bfloat16", "--calibrate=FOLDER"),
         (False, 1.0, 0.5, "saved_model", "for 50 %"),
+        (True, None, None, "saved_model", "does not predict classes"),
     ],
 )
 def test_chooses_fastest_accurate_format(calibrated, int8, bfloat16, chosen, reason):
@@ -61,10 +63,20 @@ def test_failed_format_is_skipped(tmp_path, monkeypatch):
     def fail(*_):
         raise tf.errors.UnimplementedError(None, None, "an unknown operation")
 
-    failing = dataclasses.replace(choosing.FORMATS["litert"], runner=fail)
-    monkeypatch.setitem(choosing.FORMATS, "litert", failing)
+    failing = dataclasses.replace(LITERT, runner=fail)
+    monkeypatch.setitem(choosing.FILE_FORMATS, "litert", (failing, "none"))
+    monkeypatch.setitem(choosing.FILE_FORMATS, "litert_int8", (failing, "int8"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     lines = []
     measured = choosing.measure(tiny_model(), tmp_path, None, lines.append, seconds=0)
     assert list(measured) == ["saved_model", "saved_model bfloat16"]
     assert "an unknown operation" in lines[-1]
+
+
+def test_table_has_no_classes_of_features(tmp_path, monkeypatch):
+    monkeypatch.setattr(choosing, "FILE_FORMATS", {})
+    lines = []
+    model = tiny_model(include_top=False)
+    measured = choosing.measure(model, tmp_path, None, lines.append, seconds=0)
+    assert {report.same_class for report, _ in measured.values()} == {None}
+    assert all(line.endswith(" -") for line in lines[1:])

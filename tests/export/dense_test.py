@@ -1,5 +1,6 @@
 """Tests of exports of models that predict pixels."""
 
+import types
 from pathlib import Path
 
 import keras
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import export
+from keras_vit.export.comparison import Reference, compare
 from keras_vit.models import DensePredictionTransformer, LinearSegmenter
 from keras_vit.models.resizing import resize_bilinear
 
@@ -57,6 +59,22 @@ def test_depths_are_served(tmp_path):
     assert largest > 0
     depths = tf.saved_model.load(path).signatures["tensor"](images=IMAGES)["depths"]
     np.testing.assert_allclose(depths, expected, atol=1e-5 * largest)
+    assert " classes" not in Path(path, "README.md").read_text()
+    assert Path(path, "assets/labels.txt").read_text() == ""
+
+
+@pytest.mark.parametrize(("predicts", "same"), [("segmentation", 0.5), ("depth", None)])
+def test_report_compares_classes_of_pixels_but_not_depths(predicts, same):
+    model = types.SimpleNamespace(predicts=predicts, layers=[], count_params=lambda: 1)
+    # Two images of four pixels. Half of the pixels of the second output have another class.
+    expected = np.zeros((2, 4, 1, 2), "float32")
+    expected[..., 0] = 1.0
+    outputs = expected.copy()
+    outputs[:, 2:] = outputs[:, 2:, :, ::-1]
+    report = compare("path", 1, model, Reference(IMAGES, expected, "2 images"), outputs)
+    assert report.same_class == same
+    assert ("same class for 50 %" in str(report)) == (same is not None)
+    assert report.cosine == pytest.approx(0.5)  # of all pixels of an image
 
 
 def test_rejects_other_signatures():

@@ -71,10 +71,11 @@ def test_versions_increase_and_are_never_overwritten(tmp_path, skip_verification
         ("activation", "tanh"),
         ("rounding", "up"),
         ("max_megapixels", 0),
+        ("metrics", {"test/accuracy": np.float32(0.5)}),
     ],
 )
 def test_rejects_bad_arguments_without_writing(name, value, tmp_path):
-    with pytest.raises(ValueError, match=f"`{name}` must"):
+    with pytest.raises(ValueError, match=f"`{name}` .*must"):
         export.saved_model(tiny_model(), tmp_path / "model", **{name: value})
     assert not (tmp_path / "model").exists()
 
@@ -205,3 +206,19 @@ def test_card_and_labels_describe_model(exported):
     differences = card["self_test"]["largest_differences"]
     assert differences.keys() == set(export.SIGNATURES)
     assert max(differences.values()) < 1e-6 < card["self_test"]["tolerance"]
+
+
+def test_default_name_is_that_of_the_folder(tmp_path, monkeypatch, skip_verification):
+    (tmp_path / "animals").mkdir()
+    monkeypatch.chdir(tmp_path / "animals")
+    path = export.saved_model(tiny_model(), ".", signatures=("tensor",))
+    assert Path(path, "README.md").read_text().startswith("# animals\n")
+
+
+def test_features_have_no_class_names(tmp_path, skip_verification):
+    model = tiny_model(include_top=False)
+    path = export.saved_model(model, tmp_path, signatures=("features",))
+    assert export.load_card(path)["class_names"] == []
+    assert " classes" not in Path(path, "README.md").read_text()
+    with pytest.raises(ValueError, match="must be 0 names"):
+        export.check(model, signatures=("features",), class_names=["a"])

@@ -30,6 +30,13 @@ def test_next_version_follows_largest_number(tmp_path):
     assert versions.next_version(tmp_path) == 11
 
 
+def test_names_of_versions_may_begin_with_zeros(tmp_path):
+    for name in ("0009", "0010"):
+        (tmp_path / name).mkdir()
+    assert versions.newest_version(tmp_path) == str(tmp_path / "0010")
+    assert versions.next_version(tmp_path) == 11
+
+
 def test_version_is_published_when_complete(tmp_path):
     with versions.staging_dir(str(tmp_path / "model")) as folder:
         write_export(folder)
