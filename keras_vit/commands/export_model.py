@@ -19,16 +19,15 @@ require --format=saved_model.
 
 import tempfile
 
-import numpy as np
 from absl import flags
 
 from keras_vit import export, files
 from keras_vit.commands import command_line, shared_flags
-from keras_vit.commands.image_files import Classifier, find_images, reader_of
+from keras_vit.commands.image_files import Classifier, evenly_spaced, find_images, reader_of
 from keras_vit.export import choosing, comparison, devices
 from keras_vit.export.dense_signatures import predicts_of
 
-# Flags for a SavedModel only.
+# Flags for a SavedModel only, with the names of arguments of `export.saved_model`.
 SERVING = (
     "version",
     "name",
@@ -91,7 +90,7 @@ def define_flags():
         "Whether to apply the EXIF orientation of photographs; by default, as in the run.",
     )
     flags.DEFINE_float(
-        "max_megapixels", 50.0, "Maximum size of an image, in millions of pixels.", lower_bound=0
+        "max_megapixels", 50.0, "Maximum size of an image, in millions of pixels.", lower_bound=1e-6
     )
     flags.DEFINE_integer(
         "max_batch_size", 512, "Maximum number of images in a request.", lower_bound=1
@@ -148,8 +147,7 @@ def main():
         )
     images = None
     if paths:
-        chosen = np.unique(np.linspace(0, len(paths) - 1, MOST_IMAGES).astype(int))
-        images, _ = reader_of(model, details).read_all([paths[i] for i in chosen])
+        images, _ = reader_of(model, details).read_all(evenly_spaced(paths, MOST_IMAGES))
     if FLAGS.format == "auto":
         export_fastest(model, details, images)
     elif FLAGS.format == "saved_model":
@@ -177,14 +175,11 @@ def export_fastest(model, details, images):
 
 def export_saved_model(model, details, precision, images=None):
     """Writes a SavedModel. If there are images, compares its probabilities with the model's."""
-    same = ("signatures", "device", "top", "max_megapixels", "max_batch_size")
-    details = details | {name: FLAGS[name].value for name in same} | {"precision": precision}
-    path = export.saved_model(
-        model, FLAGS.output, version=FLAGS.version or None, name=FLAGS.name or None, **details
-    )
+    options = {name: FLAGS[name].value or None for name in SERVING}
+    options |= details | {"precision": precision}
+    path = export.saved_model(model, FLAGS.output, **options)
     if FLAGS.device is None and devices.chosen_device(None) == "cpu":
-        found = ", ".join(devices.found_devices())
-        print(f"--device=cpu was chosen, because no GPU or TPU was found, only {found}")
+        print("--device=cpu was chosen, because no GPU or TPU was found")
     if precision == "bfloat16" and devices.chosen_device(FLAGS.device) == "cpu":
         print(f"on CPUs with AMX, it is faster with {devices.ENVIRONMENT} in the environment")
     print(f"exported to {path}")

@@ -37,6 +37,11 @@ def find_images(sources):
     return paths
 
 
+def evenly_spaced(items, count):
+    """Returns up to `count` items of a list, in order, from the first to the last."""
+    return [items[i] for i in np.unique(np.linspace(0, len(items) - 1, count).astype(int))]
+
+
 class Classifier:
     """A classifier with its class names and a reader of image files.
 

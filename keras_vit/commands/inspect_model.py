@@ -18,6 +18,7 @@ from keras_vit import data, files
 from keras_vit.commands import command_line, shared_flags
 from keras_vit.commands.image_files import (
     Classifier,
+    evenly_spaced,
     find_images,
     reader_of,
 )
@@ -92,9 +93,8 @@ def read_images(model, details, count):
         images, _, names = read_test_examples(inputs, np.array(indices))
         return images, names
     paths = find_images([path])
-    chosen = np.unique(np.linspace(0, len(paths) - 1, count).astype(int))
-    reader = reader_of(model, details)
-    images, paths = reader.read_all(_spread_first([paths[i] for i in chosen]))
+    chosen = _spread_first(evenly_spaced(paths, count))
+    images, paths = reader_of(model, details).read_all(chosen)
     return images, [printable(path.name) for path in paths]
 
 

@@ -104,7 +104,7 @@ def predict_rest(address, inputs):
             f"The server rejected the request: {message[:500]} Received: HTTP {error.code} from "
             f"{url}"
         ) from error
-    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"The model server did not return predictions ({error}). Received: {url}"
         ) from error
@@ -129,7 +129,9 @@ def predict_grpc(address, inputs):
     request.model_spec.signature_name = FLAGS.signature
     for name, array in inputs.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
-    with grpc.insecure_channel(address) as channel:
+    # By default, gRPC refuses responses of more than 4 MB, as for many images and 21,843 classes.
+    options = [("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(address, options) as channel:
         call = channel.unary_unary(
             "/tensorflow.serving.PredictionService/Predict",
             request_serializer=messages.PredictRequest.SerializeToString,
@@ -138,10 +140,10 @@ def predict_grpc(address, inputs):
         try:
             response = call(request, timeout=FLAGS.timeout)
         except grpc.RpcError as error:
-            problem = f"The server rejected the request: {error.details()}"
-            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                problem = f"The model server did not return predictions ({error.details()})."
-            raise ValueError(f"{problem} Received: {error.code()} from {address}") from error
+            raise ValueError(
+                f"The model server did not return predictions ({error.details()}). Received: "
+                f"{error.code()} from {address}"
+            ) from error
     outputs = {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
     if "top_classes" in outputs:
         outputs["top_classes"] = np.char.decode(outputs["top_classes"].astype("S"), "utf-8")

@@ -38,20 +38,17 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
 
     Returns `{name: (ExportReport, images per second)}`. `images`, float32 `(N, H, W, C)`, are used
     to compare outputs and to calibrate `onnx_int8`. Without images, noise is used to compare
-    outputs, and formats that need them are skipped. Formats whose packages are not installed are
-    skipped too. An error in the float32 SavedModel is raised; any other format that fails is
-    skipped with a message.
+    outputs. An error in the float32 SavedModel is raised; any other format that fails, whose
+    packages are not installed or that needs images is skipped with a message.
     """
     spec = check_convertible(model, "A file")
     compared = reference(model, images)
     write(f"{'format':20}   images/s      MB  difference  same class, of {compared.description}")
     measurements = {}
     for name in (*SAVED_MODELS, *FILE_FORMATS):
-        if not _is_available(name, calibrated=images is not None):
-            continue
         path = f"{folder}/{name.replace(' ', '_')}"
         try:
-            run, size = _write(name, model, path, spec, compared.images)
+            run, size = _write(name, model, path, spec, images)
             report = compare(path, size, model, compared, in_batches(run, compared.images))
         except Exception as error:  # the runtimes have their own exception types
             if name == "saved_model":
@@ -64,16 +61,6 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
         same = "-" if report.same_class is None else f"{100 * report.same_class:.3g} %"
         write(f"{name:20} {speed:10,.1f} {size / 1e6:7.2f} {difference:11.2g} {same:>11}")
     return measurements
-
-
-def _is_available(name, calibrated):
-    """Returns whether the packages of a format are installed, and images are given if it needs
-    them."""
-    if name in SAVED_MODELS:
-        return True
-    file_format, quantization = FILE_FORMATS[name]
-    needs_images = file_format.calibrates and quantization == "int8"
-    return not file_format.missing() and (calibrated or not needs_images)
 
 
 def _write(name, model, path, spec, images):

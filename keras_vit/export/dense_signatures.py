@@ -8,46 +8,38 @@ from keras_vit.models.resizing import resize_bilinear
 MOST_CLASSES = 255  # in a mask, 255 marks ignored pixels
 
 
-def _outputs_of(served):
-    """Returns a function from images to outputs at their size, float32 `(B, H, W, outputs)`."""
+def outputs_of(served):
+    """Returns a function from images to what a dense model predicts for their pixels,
+    `{name: tensor}`."""
     size = served.model.input_shape[1:3]
+    interpret = KINDS[predicts_of(served.model)]
 
     def function(images):
         outputs = tf.cast(served.model(images, training=False), tf.float32)
         outputs = outputs if outputs.shape.rank == 4 else outputs[..., None]
-        return resize_bilinear(outputs, size)
+        return interpret(resize_bilinear(outputs, size))
 
     return served.shared(function)
 
 
-def masks(served):
-    """Returns a function from batches to the class of each pixel, uint8 `(B, H, W)`, and its
-    probability, float32 `(B, H, W)`."""
-    compute = _outputs_of(served)
-
-    def function(images):
-        probabilities = tf.nn.softmax(compute(images))
-        classes = tf.argmax(probabilities, -1, tf.int32)
-        return {
-            "masks": tf.cast(classes, tf.uint8),
-            "confidence": tf.reduce_max(probabilities, -1),
-        }
-
-    return function
+def _masks(logits):
+    """Returns the class of each pixel, uint8 `(B, H, W)`, and its probability, float32
+    `(B, H, W)`."""
+    probabilities = tf.nn.softmax(logits)
+    return {
+        "masks": tf.cast(tf.argmax(probabilities, -1, tf.int32), tf.uint8),
+        "confidence": tf.reduce_max(probabilities, -1),
+    }
 
 
-def depths(served):
-    """Returns a function from batches to depths, float32 `(B, H, W)`."""
-    compute = _outputs_of(served)
-
-    def function(images):
-        return {"depths": compute(images)[..., 0]}
-
-    return function
+def _depths(outputs):
+    """Returns the depth of each pixel, float32 `(B, H, W)`."""
+    return {"depths": outputs[..., 0]}
 
 
-KINDS = {"segmentation": masks, "depth": depths}
-"""Maps what a model predicts to a function that makes its outputs; see `predicts_of`."""
+KINDS = {"segmentation": _masks, "depth": _depths}
+"""Maps what a model predicts to a function of its outputs at image size, float32
+`(B, H, W, outputs)`; see `predicts_of`."""
 
 
 def predicts_of(model: keras.Model) -> str:

@@ -47,10 +47,6 @@ class Format:
     packages: tuple[str, ...] = ()
     calibrates: bool = False
 
-    def missing(self) -> str:
-        """Returns the name of a package that is not installed, or ""."""
-        return next((name for name in self.packages if not importlib.util.find_spec(name)), "")
-
     def content(
         self,
         model: keras.Model,
@@ -59,9 +55,15 @@ class Format:
         images: np.ndarray | None = None,
     ) -> bytes:
         """Returns the content of a file that runs; `spec` comes from `check_convertible`."""
-        if missing := self.missing():
-            raise ImportError(
-                f'{missing} is not installed: pip install "keras_vit[{self.extra}]"', name=missing
+        for name in self.packages:
+            if not importlib.util.find_spec(name):
+                raise ImportError(
+                    f'{name} is not installed: pip install "keras_vit[{self.extra}]"', name=name
+                )
+        if quantization == "int8" and self.calibrates and images is None:
+            raise ValueError(
+                f"`images` (--calibrate) is required to calibrate int8 in {self.name}. Received: "
+                "images=None"
             )
         copy = inference_copy(model)
         try:
@@ -87,14 +89,10 @@ class Format:
         if not path.endswith(self.ending):
             raise ValueError(f'`path` must end in "{self.ending}". Received: path={path!r}')
         check_choice("quantization", quantization, ("none", "int8"))
-        if quantization == "int8" and self.calibrates and images is None:
-            raise ValueError(
-                f"`images` (--calibrate) is required to calibrate int8 in {self.name}. Received: "
-                "images=None"
-            )
         spec = check_convertible(model, f"The format {self.name}")
         compared = reference(model, images)
-        content = self.content(model, spec, quantization, compared.images)
+        given = None if images is None else compared.images
+        content = self.content(model, spec, quantization, given)
         outputs = in_batches(self.runner(content), compared.images)
         report = compare(path, len(content), model, compared, outputs)
         explained = files.explained_errors(

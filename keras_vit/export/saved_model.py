@@ -157,7 +157,12 @@ def saved_model(
         device=device,
         activation=activation,
         max_batch_size=max_batch_size,
-        preprocessing=_preprocessing_entry(decoder, rounding, exif, max_megapixels),
+        preprocessing={
+            "model": decoder and decoder.preprocessing.to_config(),
+            "rounding": rounding,
+            "exif": exif,
+            "max_megapixels": max_megapixels,
+        },
         training=recipe or {},
         metrics=metrics or {},
     )
@@ -175,18 +180,6 @@ def saved_model(
         card["self_test"] = {"largest_differences": differences, "tolerance": tolerance}
         files.write_json(os.path.join(folder, versions.CARD), card)
         return versions.publish(folder, base_dir, version)
-
-
-def _preprocessing_entry(decoder, rounding, exif, max_megapixels):
-    """Returns the entry "preprocessing" of a card."""
-    preprocessing = decoder.preprocessing.to_config() if decoder else None
-    used = preprocessing or {"rounding": rounding, "exif": exif}
-    return {
-        "model": preprocessing,
-        "rounding": used["rounding"],
-        "exif": used["exif"],
-        "max_megapixels": max_megapixels,
-    }
 
 
 def _check_serializable(arguments):

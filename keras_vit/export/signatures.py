@@ -52,8 +52,8 @@ class ServedModel:
     def outputs(self):
         """A function from images to `{name: tensor}`: what a dense model predicts for each pixel,
         or the "probabilities" of other models."""
-        if predicts := dense_signatures.predicts_of(self.model):
-            return dense_signatures.KINDS[predicts](self)
+        if dense_signatures.predicts_of(self.model):
+            return dense_signatures.outputs_of(self)
         compute = self.probabilities
         return lambda images: {"probabilities": compute(images)}
 
@@ -160,9 +160,9 @@ def _classify(served):
     def example_inputs(image_files):
         examples = []
         for file in image_files:
-            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
-            features = tf.train.Features(feature={ENCODED: feature})
-            examples.append(tf.train.Example(features=features).SerializeToString())
+            example = tf.train.Example()
+            example.features.feature[ENCODED].bytes_list.value.append(file)
+            examples.append(example.SerializeToString())
         return tf.constant(examples)
 
     return Signature(function, tf.TensorSpec((None,), tf.string, "inputs"), example_inputs)

@@ -42,7 +42,6 @@ def refused_program(error):
     """Returns the `Program` for a failed compilation; `error` is an exception or a message."""
     text = str(error).strip()
     needed = re.search(r"\(([\d.]+)([KMGT]?)\) exceeds available HBM", text)
-    needed = needed or re.search(r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm", text)
     required_bytes = int(float(needed[1]) * _UNITS[needed[2]]) if needed else 0
     return Program(False, text, "RESOURCE_EXHAUSTED" in text, required_bytes)
 

@@ -74,7 +74,7 @@ def photos(tmp_path_factory):
 def test_export_keeps_class_names_and_metrics_of_the_run(workdir, run, tmp_path):
     flags = ("--version=7", "--top=2", "--signatures=classify", "--precision=bfloat16")
     output = run(f"--model={workdir}", f"--output={tmp_path}/served", *flags)
-    assert "--device=cpu was chosen, because no GPU or TPU was found, only cpu\n" in output
+    assert "--device=cpu was chosen, because no GPU or TPU was found\n" in output
     assert "faster with TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1" in output
     path = f"{tmp_path}/served/7"
     assert output.splitlines()[-1] == f"exported to {path}"

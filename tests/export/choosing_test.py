@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import re
 
 import pytest
 import tensorflow as tf
@@ -10,14 +11,13 @@ from keras_vit.export import choosing
 from keras_vit.export.comparison import ExportReport, example_images
 from keras_vit.export.litert_file import LITERT
 
-from .conftest import SHAPE, WIDE, tiny_model
+from .conftest import SHAPE, WIDE, needs_onnx, tiny_model
 
 
 def test_installed_formats_are_measured(tmp_path):
     lines = []
     images = example_images(SHAPE, 20)
     measured = choosing.measure(tiny_model(**WIDE), tmp_path, images, lines.append, seconds=0)
-    assert len(lines) == 1 + len(measured)
     assert "of the 20 given images" in lines[0]
     expected = {*choosing.SAVED_MODELS, *choosing.FILE_FORMATS}
     if not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
@@ -70,7 +70,18 @@ def test_failed_format_is_skipped(tmp_path, monkeypatch):
     lines = []
     measured = choosing.measure(tiny_model(), tmp_path, None, lines.append, seconds=0)
     assert list(measured) == ["saved_model", "saved_model bfloat16"]
-    assert "an unknown operation" in lines[-1]
+    text = "\n".join(lines)
+    assert re.search(r"litert +skipped: The format LiteRT .*an unknown operation", text)
+    assert re.search(r"onnx +skipped: tf2onnx is not installed", text)
+
+
+@needs_onnx
+def test_calibrated_format_is_skipped_without_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(choosing, "FILE_FORMATS", {"onnx_int8": choosing.FILE_FORMATS["onnx_int8"]})
+    lines = []
+    measured = choosing.measure(tiny_model(), tmp_path, None, lines.append, seconds=0)
+    assert set(measured) == set(choosing.SAVED_MODELS)
+    assert "onnx_int8            skipped: `images` (--calibrate) is required" in lines[-1]
 
 
 def test_table_has_no_classes_of_features(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_vit.commands import query as query_command
 
@@ -106,18 +107,34 @@ def test_grpc_without_server_is_an_error(query, files):
     assert_error(done, "The model server did not return predictions")
 
 
-def test_rejects_response_of_other_http_server(query, files):
-    class HtmlHandler(BaseHTTPRequestHandler):
+def test_grpc_response_may_be_large(query, tmp_path):
+    pytest.importorskip("grpc", reason="grpcio is not installed")
+    from . import grpc_servicer
+
+    spec = tf.TensorSpec((None, 1), tf.float32, "images")
+    many = tf.function(lambda images: {"probabilities": tf.zeros((1, 2**21))}, [spec])
+    tf.saved_model.save(tf.Module(), tmp_path, {"tensor": many.get_concrete_function()})
+    np.save(tmp_path / "images.npy", np.zeros((1, 1), "float32"))
+    server, port = grpc_servicer.start(str(tmp_path))
+    flags = ("--protocol=grpc", f"--port={port}", "--signature=tensor", "--top=1")
+    done = query(*flags, tmp_path / "images.npy")
+    server.stop(None).wait()
+    assert done.stdout == "image 0: class 0 0.0 %\n", done.stderr
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"[]"])
+def test_rejects_response_of_other_http_server(content, query, files):
+    class OtherHandler(BaseHTTPRequestHandler):
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b"<html>")
+            self.wfile.write(content)
 
         def log_message(self, *_):
             pass
 
-    with HTTPServer(("localhost", 0), HtmlHandler) as other:
+    with HTTPServer(("localhost", 0), OtherHandler) as other:
         thread = threading.Thread(target=other.handle_request)
         thread.start()
         done = query(f"--port={other.server_port}", *files)

@@ -52,11 +52,6 @@ def test_out_of_memory_error_is_parsed():
     assert not program.compiles
     assert program.memory_bytes == program.required_bytes == 128 * 2**30
     assert first_line(program.error).endswith("HLO module: jit__lambda.")
-    # Older versions of libtpu print this message.
-    older = refused_program(
-        "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 23.9G of 512.0M hbm."
-    )
-    assert older.required_bytes == int(23.9 * 2**30)
 
 
 def test_other_compile_error_is_not_out_of_memory():
