@@ -68,12 +68,13 @@ def main(*sources):
     check_flags()
     paths = find_images(sources)
     if FLAGS.wide:
-        check_ids(paths)
+        ids = [printable(path.stem) for path in paths]
+        check_unique(ids, "file names must be unique without their folder and ending")
     model, details, _ = shared_flags.chosen_model()
     if predicts_of(model):
-        unreadable = predict_pixels(model, details, sources)
+        unreadable = predict_dense(model, details, sources)
     else:
-        unreadable = len(paths) - predict_classes(model, details, paths)
+        unreadable = predict_classes(model, details, paths)
     exit_if_unreadable(unreadable, paths)
 
 
@@ -91,7 +92,7 @@ def check_flags():
     command_line.check_output(FLAGS.output, takes_folder=True)
 
 
-def predict_pixels(model, details, sources):
+def predict_dense(model, details, sources):
     """Writes the masks or depths of a model that predicts pixels; returns the number of files that
     cannot be read."""
     if not FLAGS.output or FLAGS.json or FLAGS.csv or FLAGS.tta:
@@ -106,13 +107,17 @@ def predict_pixels(model, details, sources):
 
 
 def predict_classes(model, details, paths):
-    """Writes the classes of image files; returns the number of readable files."""
+    """Writes the classes of image files; returns the number of files that cannot be read."""
     command_line.check_output(FLAGS.output)
     if FLAGS.windows:
         raise ValueError("--windows is for models that predict pixels. Received: windows=True")
     classifier = Classifier(model, details, FLAGS.class_names)
     if FLAGS.wide:
-        check_columns(classifier.class_names)
+        check_unique(
+            ["id", *classifier.class_names],
+            "class names must be unique and other than 'id'; pass a file with such names as "
+            "--class_names",
+        )
     if not (FLAGS.class_names or details.get("class_names")):
         terminal.write("the model has no class names; set them with --class_names", sys.stderr)
     if FLAGS.tta and takes_any_size(model):
@@ -123,7 +128,7 @@ def predict_classes(model, details, paths):
     done = write_predictions(classifier, paths)
     if FLAGS.output:
         print(f"wrote {FLAGS.output}: {done} images")
-    return done
+    return len(paths) - done
 
 
 def write_predictions(classifier, paths):
@@ -158,27 +163,11 @@ def write_predictions(classifier, paths):
     return done
 
 
-def check_ids(paths):
-    """Raises a `ValueError` if the names of two files differ only in their folder or ending."""
-    known = {}
-    for path in paths:
-        other = known.setdefault(path.stem, path)
-        if other is not path:
-            raise ValueError(
-                "With --wide, file names without their ending must be unique. Received: "
-                f"{printable(other)}, {printable(path)}"
-            )
-
-
-def check_columns(class_names):
-    """Raises a `ValueError` unless the class names and `id` can be the columns of a table."""
-    counts = collections.Counter(["id", *class_names])
-    repeated = [name for name, count in counts.items() if count > 1]
+def check_unique(names, rule):
+    """Raises a `ValueError` that states the rule if a name occurs twice."""
+    repeated = [name for name, count in collections.Counter(names).items() if count > 1]
     if repeated:
-        raise ValueError(
-            "With --wide, class names must be unique and other than 'id'; pass a file with such "
-            f"names as --class_names. Received: {repeated[:10]} in the class names"
-        )
+        raise ValueError(f"With --wide, {rule}. Received several times: {repeated[:10]}")
 
 
 def mean_of_mirrored(function, images):

@@ -10,8 +10,6 @@ and the exit code is then 1.
 """
 
 import contextlib
-import hashlib
-import json
 import zipfile
 import zlib
 from pathlib import Path
@@ -92,10 +90,9 @@ def load_towers():
 def image_embeddings(towers, reader, paths, cache):
     """Returns the readable files and their embeddings `(N, E)`; reads and updates the file
     `cache`."""
-    identity = [weights_digest(towers.image), towers.preprocessing.to_config()]
-    digest = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()
+    identity = f"{weights_digest(towers.image)} {towers.preprocessing}"
     keys = {path: _key(path) for path in paths}
-    known = _read_cache(cache, digest)
+    known = _read_cache(cache, identity)
     missing = [path for path in paths if keys[path] not in known]
     if missing:
         rows = predict(
@@ -113,7 +110,7 @@ def image_embeddings(towers, reader, paths, cache):
     if missing:
         names = np.array([keys[path] for path in readable])
         with files.atomic_write(cache, "wb") as file:
-            np.savez(file, digest=digest, names=names, embeddings=embeddings)
+            np.savez(file, identity=identity, names=names, embeddings=embeddings)
     return readable, embeddings
 
 
@@ -127,12 +124,12 @@ def _key(path):
     return key
 
 
-def _read_cache(path, digest):
-    """Returns the stored embeddings by key; {} if there are none of this model."""
+def _read_cache(path, identity):
+    """Returns the stored embeddings by key; {} if there are none of the model of this identity."""
     try:
         # `np.load` leaves a damaged file open if it has opened the file itself.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            if str(stored["digest"]) == digest:
+            if str(stored["identity"]) == identity:
                 return dict(zip(stored["names"].tolist(), stored["embeddings"]))
     # There is no file, or a damaged one.
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error):

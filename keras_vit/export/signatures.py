@@ -23,8 +23,11 @@ ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
-    """A model and the functions that its signatures share. Access a function before tracing a graph
-    that calls it."""
+    """A model and the functions that its signatures share.
+
+    The first access makes a function, so it must come before the trace of a graph that calls the
+    function.
+    """
 
     model: keras.Model  # returns logits or probabilities `(B, classes)`, or features without a head
     activation: str  # key of `ACTIVATIONS`; ignored if the model returns probabilities

@@ -127,10 +127,11 @@ def _numbers(executable):
     API."""
     is_public = hasattr(executable, "memory_analysis")
     memory = executable.memory_analysis() if is_public else executable.get_compiled_memory_stats()
-    results = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    # Outputs that do not reuse the memory of an argument.
+    outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
     return {
         "argument_bytes": memory.argument_size_in_bytes,
-        "temporary_bytes": memory.temp_size_in_bytes + max(results, 0),
+        "temporary_bytes": memory.temp_size_in_bytes + max(outputs, 0),
         "program_bytes": memory.generated_code_size_in_bytes,
         "flops": executable.cost_analysis().get("flops", 0.0),
     }

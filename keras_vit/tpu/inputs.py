@@ -20,11 +20,12 @@ class InputShapes:
 
     @property
     def train(self):
+        """The class names and the number of examples, as of a `data.Source`."""
         names = tuple(f"class {i}" for i in range(self.num_classes))
         return types.SimpleNamespace(class_names=names, num_examples=self.num_examples)
 
     def model_preprocessing(self):
-        # Other fields do not change the size of the model.
+        """Returns a `Preprocessing` with those fields that change the size of the model."""
         return Preprocessing(resize=self.resize).for_channels(self.image_shape[-1])
 
 

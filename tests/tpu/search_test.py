@@ -59,11 +59,17 @@ def test_any_fitting_batch_needs_few_compiles():
     assert len(compiled) <= 3
 
 
-def test_limits_of_the_search():
+def test_no_batch_fits_if_one_image_is_too_large():
     compile_size, compiled = _device(lambda n: 2000 + n)
     assert largest_batch(compile_size, LIMIT, 64) == 0
     assert 1 in compiled
+
+
+def test_no_batch_fits_if_the_compiler_fails():
     assert largest_batch(lambda number: Program(False, "UNIMPLEMENTED"), LIMIT, 64) == 0
+
+
+def test_search_ends_at_the_largest_number_of_images():
     compile_size, _ = _device(lambda n: 1)
     assert largest_batch(compile_size, LIMIT, 8) == MOST_IMAGES
 
