@@ -175,11 +175,13 @@ def check_output(path, takes_folder=False):
 
 
 def check_folder(path):
-    """Raises a `ValueError` unless the folder `--output` exists or can be created."""
+    """Raises a `ValueError` unless the folder `--output` is remote, exists or can be created."""
+    if files.is_remote(path):
+        return
     existing = path
     while existing and not files.exists(existing):
         existing = os.path.dirname(existing)
-    if not files.is_remote(path) and not _is_writable_folder(existing or "."):
+    if not _is_writable_folder(existing or "."):
         raise ValueError(
             "--output must be a folder that is writable or can be created. Received: "
             f"output={path!r}"
