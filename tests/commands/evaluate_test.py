@@ -40,7 +40,7 @@ def test_all_evaluators_are_checked_before_the_first_runs(model, cli, tmp_path):
     assert "evaluated top1" not in done.stdout
 
 
-def test_the_folder_of_a_run_is_no_output(tmp_path):
+def test_folder_of_a_run_is_refused_as_output(tmp_path):
     for folder in (tmp_path / "new", as_path("ram://evaluate_test/new"), tmp_path):
         evaluate.check_not_a_run(folder)
     (tmp_path / "config.json").write_text("{}")
