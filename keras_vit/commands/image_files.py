@@ -46,7 +46,7 @@ class Classifier:
     """A classifier with its class names and a reader of image files.
 
     `details` come from `shared_flags.load_model`, and `class_names` is the value of
-    `--class_names`.
+    `--class_names`. `takes_pixels` also accepts a model that predicts pixels, to read its images.
     """
 
     def __init__(self, model, details, class_names=""):
@@ -82,10 +82,9 @@ class ImageFileReader:
     def __init__(self, decoder):
         self.decoder = decoder
         # Trace a single graph, because eager calls would trace some functions again for every file.
-        decode = tf.function(
+        self._decode = tf.function(
             decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False
         )
-        self._decode = decode.get_concrete_function()
 
     def read(self, name, content):
         """Decodes a file; returns the model's input, float32 `(H, W, C)`, and a picture of it,

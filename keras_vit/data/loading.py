@@ -48,10 +48,10 @@ def _row_of_tfds(name, split, *, path="", class_names=""):
     return _with_options_of_row(source, name, path)
 
 
-def _row_of_folder(name, split, *, path="", class_names="", test_share=0.1, split_seed=0):
+def _row_of_folder(name, split, *, path="", class_names="", **division):
     """Loads a row of `DATASETS` from a folder."""
     stored_split = DATASETS[name].splits.get(split, split)
-    source = folders.folder(path, stored_split, names_in(class_names), test_share, split_seed)
+    source = folders.split_of_folder(stored_split, path=path, class_names=class_names, **division)
     return _with_options_of_row(source, name, path)
 
 
@@ -66,7 +66,9 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "masks": pairs.split_of_masks,
     "depth": pairs.split_of_depth,
     "tfds_masks": pairs.split_of_tfds_masks,
-    **captions.SOURCES,
+    "captions": captions.split_of_captions,
+    "caption_tfrecords": captions.split_of_caption_tfrecords,
+    "caption_tfds": captions.split_of_caption_tfds,
     **{
         name: functools.partial(_row_of_tfds if row.tfds else _row_of_folder, name)
         for name, row in DATASETS.items()

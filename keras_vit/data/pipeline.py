@@ -150,8 +150,7 @@ class InputPipeline:
 
     def describe(self) -> dict:
         """Returns a JSON-serializable description of the data, without its examples."""
-        names = ("options", "batch_size", "seed", "max_bad_share", "target", "target_arguments")
-        fields = {name: getattr(self, name) for name in names}
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {**fields, "train": self.train.describe(), "test": self.test.describe()}
 
     @classmethod

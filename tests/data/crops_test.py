@@ -44,9 +44,7 @@ def test_files_require_image_size(crop):
 
 def test_arrays_of_one_size_keep_it():
     source = source_of(np.zeros((2, 6, 8, 3), np.uint8))
-    options = data.Options().resolve(source)
-    assert options.train_crop == options.eval_crop == "none"
-    assert options.image_shape(source) == (6, 8, 3)
+    assert data.Options().resolve(source).image_shape(source) == (6, 8, 3)
 
 
 OWN_CROPS = {"train_crop": "none", "eval_crop": "none"}  # as sources of arrays have

@@ -138,11 +138,24 @@ def test_masks_of_tfds_are_class_numbers(tmp_path):
     assert source.is_encoded
 
 
-def test_fractions_are_no_labels(tmp_path):
-    examples = {"image": np.zeros((2, 4, 4, 3), np.uint8), "angle": np.float32([0.2, 1.7])}
-    store_examples(tmp_path, {"image": IMAGE, "angle": np.float32}, examples)
-    with pytest.raises(ValueError, match="with integers.*'angle'"):
-        data.tfds("some", "train", str(tmp_path), label_key="angle", class_names=("a", "b"))
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"label_key": "angle"}, "with integers.*'angle'"),
+        ({"image_key": "angle"}, r"with image files .*'angle'.* shape \(\)"),
+        ({"image_key": "heat"}, "with image files .*'heat'.* float32"),
+    ],
+)
+def test_fractions_are_neither_labels_nor_images(keys, message, tmp_path):
+    """TFDS stores a float32 image as a PNG file whose colors are the bytes of the numbers."""
+    heat = tfds.features.Image(shape=(4, 4, 1), dtype=np.float32)
+    features = {"image": IMAGE, "label": np.int64, "heat": heat, "angle": np.float32}
+    zeros = np.zeros((2, 4, 4, 1), np.float32)
+    image = np.uint8(zeros.repeat(3, -1))
+    examples = {"image": image, "label": [0, 1], "heat": zeros, "angle": [0.2, 1.7]}
+    store_examples(tmp_path, features, examples)
+    with pytest.raises(ValueError, match=message):
+        data.tfds("some", "train", str(tmp_path), class_names=("a", "b"), **keys)
 
 
 def test_missing_records_are_an_error(tmp_path):

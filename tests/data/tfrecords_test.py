@@ -106,12 +106,6 @@ def test_verify_names_a_wrong_label(tmp_path):
     assert name == f"{tmp_path}/r record 2" and re.search("from 0 to 1.*but is: 2", reason)
 
 
-def test_number_of_local_records_is_checked(records):
-    assert data.tfrecords(records, ["a", "b"], num_examples=5).num_examples == 5
-    with pytest.raises(ValueError, match="num_examples=3, 5 records"):
-        data.tfrecords(records, ["a", "b"], num_examples=3)
-
-
 def test_expected_number_is_that_of_the_training_records(records, tmp_path):
     write_records(tmp_path / "test-0", [jpeg(5)], [1])
     fields = {"path": str(tmp_path), "train_split": "train-*", "test_split": "test-*", "classes": 2}

@@ -142,20 +142,18 @@ def _read_idx(path, dimensions):
             f"--config.data.path must be a folder with IDX files. Received: no {path} or {path}.gz"
         )
     start = 4 + 4 * dimensions
-    try:
+    with contextlib.suppress(EOFError, gzip.BadGzipFile, zlib.error, ValueError):
         with (gzip.open if found.endswith(".gz") else open)(found, "rb") as file:
             content = file.read()
         shape = np.frombuffer(content, ">i4", dimensions, offset=4)
         values = np.frombuffer(content, np.uint8, offset=start).reshape(shape)
-        is_valid = content[:4] == bytes([0, 0, 8, dimensions]) and values.shape == (*shape,)
-    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError):
-        is_valid = False
-    if not is_valid or not values.size:
-        raise ValueError(
-            f"The file must be a complete IDX file of uint8 values with {dimensions} dimensions. "
-            f"Received: {found}"
-        )
-    return values
+        has_magic_number = content[:4] == bytes([0, 0, 8, dimensions])
+        if has_magic_number and values.shape == (*shape,) and values.size:
+            return values
+    raise ValueError(
+        f"The file must be a complete IDX file of uint8 values with {dimensions} dimensions. "
+        f"Received: {found}"
+    )
 
 
 def split_of_digits(split):
@@ -189,7 +187,8 @@ def _first_of_each_class(labels, count):
     examples."""
     rank = np.zeros(len(labels), int)  # number of earlier examples of the same class
     for label in np.unique(labels):
-        rank[labels == label] = np.arange(np.count_nonzero(labels == label))
+        has_label = labels == label
+        rank[has_label] = np.arange(has_label.sum())
     return np.sort(np.lexsort((labels, rank))[:count])
 
 

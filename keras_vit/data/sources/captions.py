@@ -10,14 +10,13 @@ import functools
 import json
 import posixpath
 import zlib
-from collections.abc import Callable
 
 import tensorflow as tf
 
 from keras_vit.data.sources import record_files, tfds
 from keras_vit.data.sources.listing import existing, file_source
-from keras_vit.data.sources.source import Source, check_pattern, checksum_of
-from keras_vit.data.sources.tables import HEADERS
+from keras_vit.data.sources.source import check_pattern, checksum_of
+from keras_vit.data.sources.tables import HEADERS, Files
 from keras_vit.data.sources.text_files import check_columns, csv_rows, text_of
 
 _CAPTION_HEADERS = ("caption", "text", "title")
@@ -34,7 +33,7 @@ def split_of_captions(split, *, path=""):
         path: folder to which relative file names refer; "" for the folder of the list.
     """
     check_pattern(split, path, split)
-    root = path or posixpath.dirname(split) or "."
+    files = Files(path or posixpath.dirname(split) or ".")
     paths = []
     captions = []
     for line, fields in _rows(split):
@@ -45,7 +44,7 @@ def split_of_captions(split, *, path=""):
                 "Each line must have a file and a caption, both texts that are not empty, with "
                 f"names such as file and caption. Received: line {line} of {split!r}"
             )
-        paths.append(file if "://" in file else posixpath.join(root, file))
+        paths.append(files.path(file))
         captions.append(caption)
     if not paths:
         raise ValueError(f"The list is empty. Received: path={split!r}")
@@ -149,29 +148,11 @@ def split_of_caption_tfds(split, name, *, path="", image_key="", caption_key="ca
 
 
 def _check_first(source, caption_key):
-    """Raises a `ValueError` unless the first example has a caption; not for remote files.
-
-    A first example that is damaged is a bad example, like any other.
-    """
-    if source.read is None:
-        return
-    try:
-        caption = source.read(tf.constant(0, tf.int64))["caption"]
-        problem = "" if caption.dtype == tf.string else f"of type {caption.dtype.name}"
-    except tf.errors.DataLossError:
-        return
-    except (tf.errors.OpError, AttributeError, KeyError, TypeError) as error:
-        problem = str(error).splitlines()[0]
-    if problem:
+    """Raises a `ValueError` unless the first example has a caption."""
+    features = f"a text, --config.data.caption_key={caption_key}, and an image file"
+    example = record_files.first_example(source, features)
+    if example is not None and getattr(example["caption"], "dtype", None) != tf.string:
         raise ValueError(
-            "--config.data.caption_key must name a text, and --config.data.image_key an encoded "
-            f"image. Received: caption_key={caption_key!r}, {problem} in {source.name_of(0)}"
+            f"Examples must have {features}. Received: a caption of another type in "
+            f"{source.name_of(0)}"
         )
-
-
-SOURCES: dict[str, Callable[..., Source]] = {
-    "captions": split_of_captions,
-    "caption_tfrecords": split_of_caption_tfrecords,
-    "caption_tfds": split_of_caption_tfds,
-}
-"""Maps the names of these sources to functions; see `data.SOURCES`."""

@@ -215,8 +215,9 @@ def split_of_list(
         **division: fields of `Division`.
     """
     is_divided = split in HASHED and is_list(path)
+    fields = Division(**division)
     if not is_divided:
-        Division(**division).check_unused(split, path)
+        fields.check_unused(split, path)
         check_pattern(split, path, split)
     # If the names were found in the training list, integers in the test list are names, not
     # indices.
@@ -229,7 +230,7 @@ def split_of_list(
         label_column=label_column,
         label_separator=label_separator,
         split=split if is_divided else "",
-        division=Division(**division),
+        division=fields,
     )
 
 

@@ -63,23 +63,13 @@ def folder(
     """
     division = Division(test_share, split_seed, groups, fold)
     path = existing_folder(path)
-    whole = split
-    if split in ("tune_train", "tune_val") and not tf.io.gfile.isdir(posixpath.join(path, split)):
-        whole = "train"
-    is_tuned = whole != split
-    root = posixpath.join(path, whole)
-    is_hashed = not tf.io.gfile.isdir(root)
-    if is_hashed:
-        root = path
-    elif fold or not is_tuned:
+    stored = _stored_split(path, split)
+    root = path if stored is None else posixpath.join(path, stored)
+    if stored == split or (fold and stored):
         division.check_unused(split, path)
+    if stored is None:
+        _check_hashed(path, split)
     folders = visible_folders(root)
-    if is_hashed and (whole not in ("train", "test") or _SPLITS & set(folders)):
-        raise ValueError(
-            f"`split` must be a subfolder of {path!r}, or 'train', 'test', 'tune_train' or "
-            f"'tune_val' for a folder without split subfolders. Received: split={split!r}, "
-            f"subfolders={folders[:10]}"
-        )
     if loose := image_names(root)[0]:
         warn_once(
             f"{root}: skipped {len(loose)} images outside of the folders of classes, such as "
@@ -87,12 +77,12 @@ def folder(
         )
     names = check_names(class_names or map(printable, folders))
     rows = _labeled_images(root, folders, names)
-    if is_hashed or is_tuned:
+    if stored != split:
         images = [
             posixpath.join(name, image) if "/" in groups else image for name, image, _ in rows
         ]
         classes = [name for name, _, _ in rows]
-        kept = division.indices(split, images, classes, only_train=not is_hashed)
+        kept = division.indices(split, images, classes, only_train=stored is not None)
         rows = [rows[i] for i in kept]
     if not rows:
         raise ValueError(
@@ -101,6 +91,23 @@ def folder(
         )
     paths = [posixpath.join(root, name, image) for name, image, _ in rows]
     return file_source(paths, [label for _, _, label in rows], names)
+
+
+def _stored_split(path, split):
+    """Returns the subfolder of `path` with the images of a split, "train" for "tune_train" and
+    "tune_val", or None if a hash divides all images."""
+    names = [split, "train"] if split in ("tune_train", "tune_val") else [split]
+    return next((name for name in names if tf.io.gfile.isdir(posixpath.join(path, name))), None)
+
+
+def _check_hashed(path, split):
+    """Raises a `ValueError` unless a hash can divide the images in `path` into such a split."""
+    folders = visible_folders(path)
+    if split not in HASHED or _SPLITS & set(folders):
+        raise ValueError(
+            f"`split` must be a subfolder of {path!r}, or {', '.join(HASHED)} for a folder without "
+            f"subfolders for splits. Received: split={split!r}, subfolders={folders[:10]}"
+        )
 
 
 def _labeled_images(root, folders, names):
@@ -173,18 +180,14 @@ def split_of_images(split, *, path="", **division):
     """
     path = existing_folder(path)
     root = posixpath.join(path, split)
-    is_hashed = not tf.io.gfile.isdir(root)
-    if is_hashed and not (split in HASHED and has_no_splits(path)):
-        raise ValueError(
-            f"`split` must be a subfolder of {path!r}, or {', '.join(HASHED)} for a folder without "
-            f"subfolders for splits. Received: split={split!r}"
-        )
-    root = path if is_hashed else root
-    names = files_below(root)
-    if is_hashed:
-        names = [names[i] for i in Division(**division).indices(split, names, [""] * len(names))]
-    else:
+    if tf.io.gfile.isdir(root):
         Division(**division).check_unused(split, path)
+        names = files_below(root)
+    else:
+        _check_hashed(path, split)
+        root = path
+        names = files_below(root)
+        names = [names[i] for i in Division(**division).indices(split, names, [""] * len(names))]
     if not names:
         raise ValueError(
             f"`path` must contain images for each split. Received: path={path!r}, split={split!r}"

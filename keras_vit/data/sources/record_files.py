@@ -69,13 +69,33 @@ def source_of_files(files, parse, skips=None, lengths=None, **fields):
         shards = Shards(counts, _opener(files, skips), parse)
         namer = _namer(files, counts, skips)
         return Source(None, shards.num_examples, shards=shards, name_of=namer, **fields)
-    index = RecordIndex(files, skips, lengths or [math.inf] * len(files))
+    index = _RecordIndex(files, skips, lengths or [math.inf] * len(files))
     if lengths and len(index) != sum(lengths):
         raise ValueError(
             f"The files must have {sum(lengths)} records of the split. Received: {len(index)} in "
             f"{files[:10]}"
         )
     return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **fields)
+
+
+def first_example(source, features):
+    """Returns the first example, read eagerly; None if it is damaged, if the source is only read in
+    order, or in a graph.
+
+    Raises:
+        ValueError: the example lacks one of the `features`, which the message lists.
+    """
+    if source.read is None or not tf.executing_eagerly():
+        return None
+    try:
+        return source.read(tf.constant(0, tf.int64))
+    except tf.errors.DataLossError:  # a bad example, like any other
+        return None
+    except (tf.errors.OpError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"Examples must have {features}. Received: {source.name_of(0)}, "
+            f"{str(error).splitlines()[0]}"
+        ) from None
 
 
 def pattern_of(split, path):
@@ -154,7 +174,7 @@ def _counts(files):
     return np.array(counts, np.int64)
 
 
-class RecordIndex:
+class _RecordIndex:
     """An index of the records in local TFRecord files.
 
     Of file i, the index omits the first `skips[i]` records and has the next `lengths[i]`, or all

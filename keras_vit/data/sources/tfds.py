@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.record_files import source_of_files
@@ -41,17 +40,17 @@ def tfds(
         scale: factor on pixel values; 255 for images with values 0 and 1.
 
     Raises:
-        ValueError: the dataset, version, split or feature does not exist, the dataset is not
-            prepared in `data_dir`, its files are neither TFRecords nor ArrayRecords, or
-            `class_names` are missing or do not fit the dataset.
+        ValueError: the dataset, version, split or feature does not exist, a feature has values of
+            another kind, the dataset is not prepared in `data_dir`, its files are neither TFRecords
+            nor ArrayRecords, or `class_names` are missing or do not fit the dataset.
     """
     keys = [image_key] if callable(label_key) else [image_key, label_key]
     stored = open_split(name, split, data_dir, keys)
     feature = None if callable(label_key) else stored.builder.info.features[label_key]
-    if getattr(feature, "dtype", None) in (np.float16, np.float32, np.float64):
+    if feature is not None and not _has_integers(feature):
         raise ValueError(
             "`label_key` must be a feature with integers. Received: "
-            f"label_key={label_key!r}, which has fractions in {name}"
+            f"label_key={label_key!r}, which has {feature.dtype} in {name}"
         )
     known = _class_names(feature)
     names = check_names(class_names or known)
@@ -97,6 +96,12 @@ def open_split(name, split, data_dir, keys):
     features = builder.info.features
     if not set(keys) <= set(features):
         raise ValueError(f"{name} has the features {sorted(features)}. Received: {keys}")
+    image = features[keys[0]]
+    if image.dtype != tf.string and not (_has_integers(image) and len(image.shape) == 3):
+        raise ValueError(
+            "`image_key` must be a feature with image files or integers (H, W, C). Received: "
+            f"image_key={keys[0]!r}, which has {image.dtype} of shape {image.shape} in {name}"
+        )
     try:
         parts = builder.info.splits[split].file_instructions
         tf.io.gfile.stat(str(parts[0].filename))
@@ -161,6 +166,15 @@ def split_of_tfds(split, name, *, path="", class_names="", image_key="", label_k
     return tfds(
         name, split, path, image_key or "image", label_key or "label", names_in(class_names)
     )
+
+
+def _has_integers(feature):
+    """Returns whether a feature has integers or Booleans, and no further features."""
+    dtype = feature.dtype
+    if isinstance(dtype, dict):
+        return False
+    dtype = tf.as_dtype(dtype)
+    return dtype.is_integer or dtype.is_bool
 
 
 def _class_names(feature):

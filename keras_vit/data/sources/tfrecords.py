@@ -1,16 +1,19 @@
 """Sources of TFRecords of `tf.train.Example` with images and classes."""
 
-import contextlib
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.record_files import RecordIndex, pattern_of, record_source
+from keras_vit.data.sources.record_files import (
+    first_example,
+    pattern_of,
+    record_source,
+)
 from keras_vit.data.sources.source import Source, check_names, white_of
 from keras_vit.data.sources.text_files import names_in
 
-_CHECKED = 100  # records whose lists of classes are checked before training
+_CHECKED = 100  # number of records whose lists of classes are checked before training
 
 
 def tfrecords(
@@ -76,8 +79,13 @@ def tfrecords(
         empty_is_negative=multi_label,
         multi_label=multi_label,
     )
-    if source.read is not None and tf.executing_eagerly():  # a graph reads no records
-        _check_first(source, len(class_names))
+    first = first_example(
+        source,
+        "the features of --config.data.image_key (bytes) and --config.data.label_key (an integer, "
+        "or any number of them with --config.data.multi_label)",
+    )
+    if first is not None:
+        _check_range(first, source)
         if multi_label:
             _check_lists(source, label_key)
     return source
@@ -140,19 +148,10 @@ def split_of_tfrecords(
     )
 
 
-def _check_first(source, classes):
-    """Raises a `ValueError` if the first record lacks a feature or has a value out of range."""
-    try:
-        first = source.read(0)
-        labels = first["label"].numpy()
-    except tf.errors.DataLossError:
-        return  # a bad example
-    except tf.errors.OpError as error:
-        raise ValueError(
-            "Records must have the features of --config.data.image_key (bytes) and "
-            "--config.data.label_key (an integer, or any number of them with "
-            f"--config.data.multi_label). Received: {source.name_of(0)}, {error.message}"
-        ) from None
+def _check_range(first, source):
+    """Raises a `ValueError` if a value of the first example is out of range."""
+    classes = len(source.class_names)
+    labels = first["label"].numpy()
     if np.any((labels < 0) | (labels >= classes)):
         raise ValueError(
             f"Labels minus --config.data.label_offset must be from 0 to {classes - 1}. "
@@ -172,18 +171,16 @@ def _check_lists(source, label_key):
     A record without the feature is an image without a class, but some record must have it.
     """
     file = source.stored()[0][0]
-    index = RecordIndex([file], [0], [_CHECKED])
-    number = len(index)
+    records = tf.data.TFRecordDataset(file).take(_CHECKED).ignore_errors()
     lists = set()
-    for i in range(number):
-        with contextlib.suppress(tf.errors.DataLossError):  # a bad example
-            example = tf.train.Example.FromString(index.read(tf.constant(i)).numpy())
-            if label_key in example.features.feature:
-                lists.add(tuple(example.features.feature[label_key].int64_list.value))
+    for record in records.as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        if label_key in features:
+            lists.add(tuple(features[label_key].int64_list.value))
     if not lists:
         raise ValueError(
             "Records must have the feature of --config.data.label_key, a list of class numbers. "
-            f"Received: no {label_key!r} in the first {number} records of {file!r}"
+            f"Received: no {label_key!r} in the first records of {file!r}"
         )
     repeated = [labels for labels in lists if len(set(labels)) < len(labels)]
     # Zeros and ones for two exclusive classes look like lists with both classes.
@@ -193,7 +190,7 @@ def _check_lists(source, label_key):
         raise ValueError(
             "With --config.data.multi_label, a label must be a list of different class numbers, "
             "not of zeros and ones: [0] for the first class, [0, 1] for the first two. Received: "
-            f"{list(repeated[0][:20])} in the first {number} records of {file!r}"
+            f"{list(repeated[0][:20])} in the first records of {file!r}"
         )
 
 
