@@ -143,7 +143,7 @@ def test_masks_of_tfds_are_class_numbers(tmp_path):
     [
         ({"label_key": "angle"}, "with integers.*'angle'"),
         ({"image_key": "angle"}, r"with image files .*'angle'.* shape \(\)"),
-        ({"image_key": "heat"}, "with image files .*'heat'.* float32"),
+        ({"image_key": "heat"}, "with image files .*'heat'.*float32"),
     ],
 )
 def test_fractions_are_neither_labels_nor_images(keys, message, tmp_path):
