@@ -233,10 +233,10 @@ class NaFlexLayout(Layout):
         """Arranges the values of patches, `(B, S)`, as a grid `(rows, columns)` for each image."""
         places = np.rint(batch[:, :, -2:, 0]).astype(int)  # 0 for padding
         grids = []
-        for patches, at in zip(values, places):
-            real = at[:, 0] > 0
-            grid = np.zeros(at.max(0), "float32")
-            grid[tuple(at[real].T - 1)] = patches[real]
+        for patches, place in zip(values, places):
+            real = place[:, 0] > 0
+            grid = np.zeros(place.max(0), "float32")
+            grid[tuple(place[real].T - 1)] = patches[real]
             grids.append(grid)
         return grids
 

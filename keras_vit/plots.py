@@ -92,10 +92,14 @@ def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> n
 
 
 def shortened(text: str, width: int) -> str:
-    """Shortens a user's text to at most `width` characters by omitting its middle, and escapes it
-    for matplotlib."""
+    """Shortens each line of a user's text to at most `width` characters by omitting its middle, and
+    escapes it for matplotlib."""
     half = (width - 1) // 2
-    return plain_text(text if len(text) <= width else f"{text[:half]}…{text[-half:]}")
+    lines = [
+        line if len(line) <= width else f"{line[:half]}…{line[-half:]}"
+        for line in text.splitlines()
+    ]
+    return plain_text("\n".join(lines))
 
 
 def draw(path: str | os.PathLike, function: Callable[..., object], *arguments: Any) -> None:

@@ -51,8 +51,7 @@ def main():
         for axes, image, target, weight in zip(part.axes, pictures, targets, weights):
             axes.imshow(kind.picture(image, target) if weight else image)
             title = kind.title(target) if weight else "weight 0"
-            lines = [shortened(line, 30) for line in title.split("\n")]
-            axes.set_title("\n".join(lines), fontsize=7)
+            axes.set_title(shortened(title, 30), fontsize=7)
     with files.atomic_path(FLAGS.output) as temporary:
         figure.savefig(temporary, dpi=100)
     print(f"wrote {FLAGS.output}")

@@ -85,10 +85,6 @@ def print_report(report):
         print(f"duplicates: {', '.join(names)}")
     for name in report["empty_classes"]:
         print(f"no examples: {name}")
-    if rotated := report["rotated"]:
-        print(
-            f"rotated by EXIF (--config.data.exif): {len(rotated)} JPEG files, such as {rotated[0]}"
-        )
     for kind, text in KINDS.items():
         if report[kind]:
             print(f"{kind}: {len(report[kind])} files, such as {report[kind][0]}; {text}")

@@ -5,7 +5,7 @@ batches from a source. `from_config` returns an `InputPipeline`, which does both
 `data` group; `defaults` returns the fields of that group.
 """
 
-from keras_vit.data.bad_examples import BadExamples, verify
+from keras_vit.data.bad_examples import BadExamples
 from keras_vit.data.batching import eval_batches, evaluation_order, train_batches
 from keras_vit.data.config import (
     defaults,
@@ -26,6 +26,7 @@ from keras_vit.data.sources.tfds import tfds
 from keras_vit.data.sources.tfrecords import tfrecords
 from keras_vit.data.targets import TARGETS, Target
 from keras_vit.data.targets.classes import check_splits
+from keras_vit.data.verification import verify
 
 __all__ = [
     "DATASETS",

@@ -32,7 +32,7 @@ def train_image(example, seed, source, options):
     image = _transform_geometry(image, seed, options, image_shape)
     if options.randaugment_layers:
         image = _randaugment(image, white, seed + RANDAUGMENT, options)
-    image = transforms.normalize(image, options.preprocessing(source, white))
+    image = options.preprocessing(source, white).normalized(tf.cast(image, tf.float32))
     return options.kind.finish(image, image_shape)
 
 
@@ -172,12 +172,14 @@ def _randaugment(image, white, seed, options):
 
 
 def mix_batch(images, targets, weights, host_rows, partner_rows, seed, options, kind):
-    """Applies mixup or CutMix to a batch; an example whose partner has weight 0 stays unchanged.
+    """Applies mixup or CutMix to a batch; examples that have weight 0, or whose partner has, stay
+    unchanged.
 
     A host also reads the partners of its examples. `host_rows` are the indices of its examples in
     the arrays, and `partner_rows` the indices of their partners.
     """
-    partner_rows = tf.where(tf.gather(weights, partner_rows) > 0, partner_rows, host_rows)
+    is_mixed = (tf.gather(weights, host_rows) > 0) & (tf.gather(weights, partner_rows) > 0)
+    partner_rows = tf.where(is_mixed, partner_rows, host_rows)
     partner_images = tf.gather(images, partner_rows)
     partner_targets = tf.gather(targets, partner_rows)
     if len(host_rows) < len(images):  # the batch also contains partners that belong to other hosts
@@ -200,11 +202,8 @@ def mix_batch(images, targets, weights, host_rows, partner_rows, seed, options, 
     partner_weights = tf.gather(weights, partner_rows)
     weights = tf.gather(weights, host_rows)
     # The weights differ only with `class_weights`.
-    weights += tf.where(weights > 0, (1.0 - share) * (partner_weights - weights), 0.0)
-    targets = kind.mix(targets, partner_targets, share)
-    # An example with weight 0 keeps the target of padding.
-    has_weight = tf.reshape(weights > 0, [-1] + [1] * (targets.shape.rank - 1))
-    return mixed, tf.where(has_weight, targets, kind.padding()), weights
+    weights += (1.0 - share) * (partner_weights - weights)
+    return mixed, kind.mix(targets, partner_targets, share), weights
 
 
 def mixing_weight(alpha, seed, favor_first=False):

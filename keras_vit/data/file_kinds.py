@@ -2,9 +2,10 @@
 
 import tensorflow as tf
 
-from keras_vit.data.images import PNG_SIGNATURE
+from keras_vit.data.images import PNG_SIGNATURE, orientation
 
 KINDS = {
+    "rotated": "EXIF rotates them if --config.data.exif is on",
     "palette": "their colors are looked up",
     "gray": "their values are repeated for three channels",
     "12-bit": "PNG files of 16 bits without values above 4095 look black; set "
@@ -18,7 +19,11 @@ def kinds_of(encoded):
         if encoded.startswith(b"GIF8"):
             return ["palette"]
         if encoded.startswith(b"\xff\xd8"):
-            return ["gray"] * (int(tf.image.extract_jpeg_shape(encoded)[2]) == 1)
+            conditions = {
+                "rotated": orientation(encoded) > 1,
+                "gray": tf.image.extract_jpeg_shape(encoded)[2] == 1,
+            }
+            return [kind for kind, holds in conditions.items() if holds]
         if not encoded.startswith(PNG_SIGNATURE) or len(encoded) < 26:
             return []
         bits, color_type = encoded[24:26]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from keras_vit.data.order import FORMS
 from keras_vit.data.randaugment import LEVELS
 from keras_vit.data.sources.source import Source
-from keras_vit.preprocessing import LIBRARIES
+from keras_vit.preprocessing.settings import LIBRARIES
 
 if TYPE_CHECKING:
     from keras_vit.data.options import Options

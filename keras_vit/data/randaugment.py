@@ -128,13 +128,10 @@ def contrast(image, factor, original=False):
     value.
     """
     gray = tf.cast(_gray(image), tf.int32)
-    pixels = tf.cast(tf.size(gray), tf.float32)
+    pixels = tf.size(gray)
     # big_vision averages the counts of the histogram instead of the values.
-    if original:
-        start = tf.minimum(pixels / 256, 255.0)
-    else:
-        start = tf.cast(tf.reduce_sum(gray), tf.float32) / pixels
-    return _blend(tf.floor(start), image, factor)
+    start = tf.minimum(pixels // 256, 255) if original else tf.reduce_sum(gray) // pixels
+    return _blend(start, image, factor)
 
 
 def brightness(image, factor):

@@ -1,20 +1,10 @@
-"""Random windows and shifts, resizing, cropping and normalization of single images.
+"""Random windows and shifts, resizing and cropping of single images.
 
 With `rounding="float"`, resized images stay float32 as in `vit_jax`. With "uint8", resized uint8
 images are truncated to uint8 as in big_vision.
 """
 
 import tensorflow as tf
-
-
-def normalize(image, preprocessing):
-    """Returns `(image - mean) / std` as float32."""
-    mean = preprocessing.mean
-    std = preprocessing.std
-    if len({*zip(mean, std)}) == 1:  # several times faster than broadcasting over the channels
-        mean = mean[0]
-        std = std[0]
-    return (tf.cast(image, tf.float32) - mean) / std
 
 
 def inception_window(size, seed):
@@ -44,11 +34,14 @@ def mirror(image, condition):
     return tf.cond(condition, lambda: tf.reverse(image, [1]), lambda: image)
 
 
-def resize(image, size, rounding="float", interpolation="", method="bilinear"):
-    """Resizes to `size`, ignoring the aspect ratio, with half-pixel centers; antialiased if
-    `interpolation` is set."""
+def resize(image, size, rounding="float", interpolation=""):
+    """Resizes to `size`, ignoring the aspect ratio, with half-pixel centers.
+
+    `interpolation` is "bilinear" or "bicubic", which are antialiased; "area"; or "" for bilinear
+    without antialiasing.
+    """
     resized = tf.image.resize(
-        image, size, method=interpolation or method, antialias=bool(interpolation)
+        image, size, method=interpolation or "bilinear", antialias=bool(interpolation)
     )
     if interpolation == "bicubic":  # bicubic interpolation overshoots at edges
         largest = 255 if image.dtype == tf.uint8 else tf.float32.max
@@ -62,7 +55,8 @@ def truncate(image):
 
 
 def resize_to_cover(image, size, rounding="float", interpolation="", library="vit_jax"):
-    """Resizes to the smallest image of the same aspect ratio that covers `size`."""
+    """Resizes to the smallest image of the same aspect ratio that covers `size`; with area
+    interpolation if `interpolation` is ""."""
     shape = tf.shape(image)[:2]
     if interpolation:
         # Round the longer side down. timm rounds to the nearest if `size` is not square.
@@ -72,7 +66,7 @@ def resize_to_cover(image, size, rounding="float", interpolation="", library="vi
         return resize(image, tf.maximum(sides, size), rounding, interpolation)
     shape = tf.cast(shape, tf.float32)
     factor = tf.reduce_max(size / shape)
-    return resize(image, tf.cast(tf.round(shape * factor), tf.int32), rounding, method="area")
+    return resize(image, tf.cast(tf.round(shape * factor), tf.int32), rounding, "area")
 
 
 def central_crop(image, size, library="vit_jax"):

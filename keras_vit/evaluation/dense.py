@@ -40,10 +40,11 @@ def predict_pixels(model, image, preprocessing, windows=False):
     size = check_images_known(model)[:2]
     how = (preprocessing.rounding, preprocessing.interpolation)
     if not windows:
-        resized = transforms.normalize(transforms.resize(image, size, *how), preprocessing)
-        return _resized(_outputs(model, resized), image.shape[:2])
+        resized = np.float32(transforms.resize(image, size, *how))
+        outputs = _outputs(model, preprocessing.normalized(resized))
+        return _resized(outputs, image.shape[:2])
     covering = transforms.resize_to_cover(image, size, *how, preprocessing.library)
-    covering = np.asarray(transforms.normalize(covering, preprocessing))
+    covering = preprocessing.normalized(np.float32(covering))
     shape = output_shape_of(model)
     channels = shape[3] if len(shape) == 4 else 1
     total = np.zeros((*covering.shape[:2], channels), "float32")

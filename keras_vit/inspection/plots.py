@@ -34,7 +34,7 @@ def attention(
     for axes, title in zip(grid[0], ["image", *maps]):
         axes.set_title(plain_text(title), fontsize=11)
     for caption, axes in zip(captions, grid[:, 0]):
-        text = "\n".join(shortened(line, 30) for line in caption.splitlines())
+        text = shortened(caption, 30)
         axes.text(0.5, -0.03, text, fontsize=9, ha="center", va="top", transform=axes.transAxes)
     for image, row, *maps_of_image in zip(images, grid, *maps.values()):
         row[0].imshow(image)

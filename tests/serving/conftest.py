@@ -43,8 +43,7 @@ class ServedModel:
     def probabilities_of_files(self, files):
         """Preprocesses image files as in evaluation and returns their probabilities."""
         images = [data.transforms.resize(data.images.decode(file), (64, 64)) for file in files]
-        prepared = [data.transforms.normalize(image, keras_vit.Preprocessing()) for image in images]
-        return self.probabilities(np.stack(prepared))
+        return self.probabilities(keras_vit.Preprocessing().normalized(np.stack(images)))
 
 
 @pytest.fixture(scope="session")

@@ -27,5 +27,5 @@ def kind_chosen_by(options: "Options") -> FixedSize:
 
 def kind_for(preprocessing: Preprocessing | None) -> FixedSize:
     """Returns the input kind that a model's preprocessing requires; `FixedSize` for None."""
-    resize = Preprocessing().resize if preprocessing is None else preprocessing.resize
+    resize = (preprocessing or Preprocessing()).resize
     return next(kind for kind in KINDS if resize in kind.resizes)

@@ -84,9 +84,8 @@ class FixedSize:
                 image = transforms.resize(image, resized, *how)
             else:
                 image = transforms.resize_to_cover(image, resized, *how, library)
-            if preprocessing.resize != "stretch" or resized != tuple(size):
-                image = transforms.central_crop(image, size, library)
-        return transforms.normalize(image, preprocessing)
+            image = transforms.central_crop(image, size, library)
+        return preprocessing.normalized(tf.cast(image, tf.float32))
 
     def blank(self, shape: tuple[int, ...]) -> np.ndarray:
         """Returns the image of an example that cannot be read."""

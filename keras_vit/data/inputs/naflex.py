@@ -79,8 +79,7 @@ class NaFlex(FixedSize):
         return _packed(image, shape)
 
     def evaluation_image(self, image, size, preprocessing):
-        image = transforms.normalize(_resized(image, size), preprocessing)
-        return _packed(image, size)
+        return _packed(preprocessing.normalized(_resized(image, size)), size)
 
     def blank(self, shape):
         image = np.zeros(shape, "float32")

@@ -43,8 +43,8 @@ class Depth(PixelValues):
         depth = tf.cast(depth, tf.float32) / self.options.depth_scale
         return tf.where(tf.math.is_finite(depth), depth, 0.0)
 
-    def are_valid(self, values):
-        return tf.reduce_all(values >= 0)
+    def is_valid(self, values):
+        return values >= 0
 
     def problem_of_values(self, values):
         return f"a minimum of {values.min():g}"

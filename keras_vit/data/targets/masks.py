@@ -88,18 +88,13 @@ class Masks(PixelValues):
         classes = tf.where(mask == IGNORED + offset, mask, mask - offset)
         return tf.where(has_class, classes, IGNORED)
 
-    def are_valid(self, values):
-        return tf.reduce_all(self._is_valid(values))
+    def is_valid(self, values):
+        return (values >= 0) & (values < self.classes) | (values == IGNORED)
 
     def problem_of_values(self, values):
         if self._colors is not None:
             return "colors that are not in --config.data.mask_colors"
-        wrong = np.unique(values[~self._is_valid(values)])
-        return f"classes {', '.join(map(str, wrong[:10]))}"
-
-    def _is_valid(self, values):
-        """Returns, for each pixel, whether its value is a class or ignored."""
-        return (values >= 0) & (values < self.classes) | (values == IGNORED)
+        return f"classes {', '.join(map(str, np.unique(values)[:10]))}"
 
     def classes_of(self, example):
         classes = np.unique(self.values(example))
@@ -172,8 +167,8 @@ def _read_colors(path, class_names):
     matches = [re.fullmatch(r"(\d+)\s+(\d+)\s+(\d+)(?:\s+(.*))?", line) for line in lines]
     rows = [match.groups("") for match in matches if match]
     colors = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
-    names = [unicodedata.normalize("NFC", row[3]) for row in rows]
-    is_ignored = np.array([name == "ignored" for name in names], bool)
+    names = np.array([unicodedata.normalize("NFC", row[3]) for row in rows], str)
+    is_ignored = names == "ignored"
     codes = _code(colors)
     if np.sum(~is_ignored) != classes or colors.max() > 255 or len({*codes}) != len(lines):
         raise ValueError(
@@ -181,8 +176,7 @@ def _read_colors(path, class_names):
             "from 0 to 255, one for each class, and any number of lines with the name ignored. "
             f"Received: {len(lines)} lines in {path!r}"
         )
-    named = [name for name in names if name != "ignored"]
-    for found, name in zip(named, map(str, class_names)):
+    for found, name in zip(names[~is_ignored].tolist(), map(str, class_names)):
         if found not in ("", name):
             raise ValueError(
                 "The names in `mask_colors` must be the class names, in their order. Received: "

@@ -42,14 +42,14 @@ class PixelValues(Target):
         """Returns the stored values `(H, W)` of an example, of `dtype` or wider."""
         raise NotImplementedError
 
-    def are_valid(self, values):
-        """Returns whether all of the values, as returned by `values`, are valid."""
+    def is_valid(self, values):
+        """Returns whether each of the values, as returned by `values`, is valid."""
         raise NotImplementedError
 
     def decode(self, example):
         values = self.values(example)
         size = self._image_size(example["image"])
-        is_valid = tf.reduce_all(tf.shape(values) == size) & self.are_valid(values)
+        is_valid = tf.reduce_all(tf.shape(values) == size) & tf.reduce_all(self.is_valid(values))
         unknown = tf.constant(self.unknown, self.dtype)
         blank = tf.fill(size, unknown)  # of the image's size, which `transform` requires
         target = tf.cond(is_valid, lambda: tf.cast(values, self.dtype), lambda: blank)
@@ -82,13 +82,14 @@ class PixelValues(Target):
         if values.shape != (height, width):
             rows, columns = values.shape
             return f"{rows}x{columns} (height x width) for an image of {height}x{width}"
-        return "" if self.are_valid(values) else self.problem_of_values(values.numpy())
+        wrong = values[~self.is_valid(values)].numpy()
+        return self.problem_of_values(wrong) if wrong.size else ""
 
     def shown(self, example):
         return self.problem_of(example)
 
     def problem_of_values(self, values):
-        """Returns what is wrong with values that are not valid, for a message."""
+        """Returns what is wrong with values `(N,)` that are not valid, for a message."""
         raise NotImplementedError
 
     def _image_size(self, image):
