@@ -88,6 +88,8 @@ class Loop:
                 clock = time.monotonic()
             if self._is_single_host and request.signal:  # the signal arrived during the last save
                 self._stop(request)
+            if any(profile_folders):
+                self.write("warning: no profile was written, because training ended too early")
 
     def evaluate_at_end(self):
         """Evaluates the trained model, or the best one if the run exports it. Its weights become

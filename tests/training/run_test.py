@@ -116,10 +116,13 @@ def test_nonfinite_loss_error_names_step_and_checkpoint(tmp_path):
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["000000001"]
 
 
-def test_profile_is_written(tmp_path):
-    _, lines = _start(tmp_path, total_steps=3, steps_per_call=1, profile=True)
-    assert list((tmp_path / "tensorboard" / "plugins" / "profile").iterdir())
-    assert any(line.startswith("wrote a profiler trace: tensorboard --logdir ") for line in lines)
+@pytest.mark.parametrize(("steps", "written"), [(3, True), (2, False)])
+def test_profile_is_written_in_the_third_call(steps, written, tmp_path):
+    changes = {"total_steps": steps, "steps_per_call": 1, "schedule": {}, "profile": True}
+    _, lines = _start(tmp_path, **changes)
+    assert (tmp_path / "tensorboard" / "plugins" / "profile").exists() == written
+    start = "wrote a profiler trace: " if written else "warning: no profile"
+    assert any(line.startswith(start) for line in lines)
 
 
 def test_out_of_memory_error_suggests_three_settings(monkeypatch):

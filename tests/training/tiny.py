@@ -61,11 +61,13 @@ def classification(**changes):
     return tasks.get(ConfigDict(recipes.defaults(**changes)))
 
 
-def train(replicas=1, steps=5, steps_per_call=None, state=None, inputs=None, options=(), **what):
+def train(
+    replicas=1, steps=5, steps_per_call=None, state=None, inputs=None, options=(), **state_options
+):
     """Trains from step 0. Returns the `State`, the metrics of shape `(steps, 4)` and the outputs of
-    the last call."""
+    the last call. `options` are fields of the config, `state_options` arguments of `new_state`."""
     strategy = strategy_of(replicas)
-    state = state or new_state(replicas, averaged="ema_decay" in dict(options), **what)
+    state = state or new_state(replicas, averaged="ema_decay" in dict(options), **state_options)
     config = ConfigDict(recipes.defaults(batch_size=BATCH, **dict(options)))
     train_steps = make_train_steps(strategy, state, tasks.get(config), config)
     inputs = inputs or input_of()
