@@ -53,7 +53,7 @@ def _named(function):
 def check_arguments(constructor: Callable, arguments: Mapping[str, Any]) -> None:
     """Raises a `TypeError` if a constructor does not accept an argument; suggests a valid name or
     lists all of them."""
-    check_names(constructor.__name__, list(parameters_of(constructor)), arguments)
+    check_names(constructor.__name__, parameters_of(constructor), arguments)
 
 
 def check_names(title: str, known: Iterable[str], arguments: Mapping[str, Any]) -> None:

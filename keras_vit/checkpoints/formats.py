@@ -6,24 +6,17 @@ The arrays get canonical names and the Keras layout.
 import contextlib
 import dataclasses
 import functools
-import json
-import os
 import re
 
-from keras_vit.checkpoints import hub, names, registry
-from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Facts
-from keras_vit.checkpoints.dialects.transformers import read_preprocessor
+from keras_vit.checkpoints import hub, metadata, names, registry
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.position_embeddings import source_grid
 from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile, ShardedFile
-from keras_vit.preprocessing import Preprocessing
 
-# `save` adds a zip comment to .npz files: this prefix, then JSON with facts about the model. Other
-# libraries ignore the comment.
-COMMENT = "keras_vit "
 # Matches the model types of all known families.
 _KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae|dpt|depth_anything"
 _UNKNOWN = Dialect("unknown", (), ())
-_DEFAULTS = Preprocessing().to_config()
 
 
 @dataclasses.dataclass
@@ -60,12 +53,11 @@ def open_checkpoint(path, subtree="", num_heads=None, dialects=None):
         opened = SafetensorsFile(path) if path.endswith(".safetensors") else NpzFile(path)
     with opened as file:
         # A config.json next to an .npz file describes a training run, not a model.
-        read = functools.cache(functools.partial(_read_json, path))
+        read = functools.cache(functools.partial(metadata.read_json, path))
         config = read("config.json")
         dialect, prefix = _find_dialect(file.arrays, subtree, read, path, dialects)
         own_config = read(dialect.config)
-        stated = _parse_comment(file.comment, path).over(_facts_of(dialect, own_config, path))
-        stated = stated.over(_preprocessing_of(dialect, path))
+        stated = metadata.stated_facts(dialect, own_config, file.comment, path)
         facts = stated.over(dialect.facts)
         if dialect.layout == "pytorch" and facts.preprocessing is not None:
             library = "transformers" if dialect.name == "huggingface" else "torchvision"
@@ -137,7 +129,7 @@ def _find_dialect(arrays, subtree, read, path, dialects=None):
                 continue
             num_matches = sum(dialect.match(name) is not None for name in inside)
             score = (num_matches, dialect.fits is not None)
-            with _reading(dialect.config, path):
+            with metadata.reading(dialect.config, path):
                 is_better = score > best_score and (
                     dialect.fits is None or dialect.fits(inside, read(dialect.config))
                 )
@@ -145,7 +137,7 @@ def _find_dialect(arrays, subtree, read, path, dialects=None):
                 best = (dialect, prefix)
                 best_score = score
             break
-    if subtree and not best[0].marker:
+    if subtree and best[0] is _UNKNOWN:
         raise ValueError(
             f"The file must have weights in the subtree {subtree!r}. Received: {path}:{subtree}"
         )
@@ -203,104 +195,3 @@ def _add_positions_to_registers(weights, class_tokens):
     kept = [i for i in range(count) if not class_tokens <= i < end]
     shape = (1, len(kept), hidden_size)
     weights[names.POSITIONS] = positions.map(shape, lambda array: array[:, kept])
-
-
-@contextlib.contextmanager
-def _reading(name, path):
-    """Converts errors in the block to a `ValueError` that names the JSON file or zip comment."""
-    try:
-        yield
-    except Exception as error:
-        raise ValueError(
-            f"The {name} of the weights is invalid: {error}. Received: {path}"
-        ) from error
-
-
-def _read_json(path, name):
-    """Returns the JSON object in a file next to the weights, or {} if the file does not exist."""
-    json_path = os.path.join(os.path.dirname(path), name)
-    if path.endswith(".npz") or not os.path.exists(json_path):
-        return {}
-    with _reading(name, path), open(json_path, encoding="utf-8") as file:
-        config = json.load(file)
-        if not isinstance(config, dict):
-            raise ValueError("it is not a JSON object")
-        return config
-
-
-def _facts_of(dialect, config, path):
-    """Returns the facts in the config next to a file."""
-    if dialect.read_config is None or not config:
-        return Facts()
-    with _reading(dialect.config, path):
-        facts = dialect.read_config(config)
-        heads = facts.num_heads
-        epsilon = facts.epsilon
-        if heads is not None and (type(heads) is not int or heads < 1):
-            raise ValueError(
-                f"the number of attention heads must be a positive integer, not {heads!r}"
-            )
-        if epsilon is not None and (type(epsilon) not in (int, float) or not epsilon > 0):
-            raise ValueError(
-                f"the epsilon of normalization must be a positive number, not {epsilon!r}"
-            )
-        if config.get("problem_type") == "multi_label_classification":
-            facts = dataclasses.replace(facts, logits_activation="sigmoid")
-        return facts
-
-
-def read_class_names(path):
-    """Returns the class names in the config.json next to a file, or None.
-
-    The result is None if the names are missing or placeholders.
-    """
-    config = _read_json(path, "config.json")
-    with _reading("config.json", path):
-        if id2label := config.get("id2label"):
-            by_index = {int(index): name for index, name in id2label.items()}
-            labels = [by_index[index] for index in range(len(by_index))]
-        else:
-            pretrained = config.get("pretrained_cfg") or {}
-            labels = config.get("label_names") or pretrained.get("label_names")
-        class_names = [str(name) for name in labels] if isinstance(labels, list) else []
-    # An empty list is a list of placeholders too.
-    is_placeholder = class_names == [f"LABEL_{index}" for index in range(len(class_names))]
-    return None if is_placeholder else class_names
-
-
-def _preprocessing_of(dialect, path):
-    """Returns the preprocessing in the JSON files next to PyTorch weights, as `Facts`."""
-    if dialect.layout != "pytorch":
-        return Facts()
-    # As in transformers 5, the processor's file takes precedence if it describes the images.
-    name = "processor_config.json"
-    config = _read_json(path, name).get("image_processor")
-    if config is None:
-        name = "preprocessor_config.json"
-        config = _read_json(path, name)
-    if config == {}:
-        return Facts()
-    with _reading(name, path):
-        defaults = {**_DEFAULTS, **(dialect.facts.preprocessing or {})}
-        fields = read_preprocessor(config, defaults, name)
-        Preprocessing(**fields)  # raises a `ValueError` for invalid fields
-        return Facts(preprocessing=fields)
-
-
-def _parse_comment(comment, path):
-    """Returns the facts in a zip comment; none if the comment is not from keras_vit."""
-    if not comment.startswith(COMMENT):
-        return Facts()
-    with _reading("zip comment", path):
-        stored = json.loads(comment.removeprefix(COMMENT))
-        arguments = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in stored.get("arguments", {}).items()
-        }
-        facts = {**arguments, **stored, "arguments": arguments}
-        if "grid" in facts:
-            facts["grid"] = tuple(map(int, facts["grid"]))
-        if "preprocessing" in facts:
-            facts["preprocessing"] = Preprocessing.from_config(facts["preprocessing"]).to_config()
-        known = {field.name for field in dataclasses.fields(Facts)}
-        return Facts(**{name: facts[name] for name in facts.keys() & known})

@@ -4,10 +4,11 @@ metadata."""
 import os
 from typing import Any
 
-from keras_vit.checkpoints import published, registry
-from keras_vit.checkpoints.dialects.dialect import Facts
-from keras_vit.checkpoints.formats import open_checkpoint, read_class_names
-from keras_vit.checkpoints.planning import LoadOptions
+from keras_vit.checkpoints import architectures, published, registry
+from keras_vit.checkpoints.dialects.facts import Facts
+from keras_vit.checkpoints.formats import open_checkpoint
+from keras_vit.checkpoints.loading import LoadOptions
+from keras_vit.checkpoints.metadata import read_class_names
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -50,7 +51,7 @@ def find_arguments(source, num_heads=None, grid=None):
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree, num_heads) as checkpoint:
         facts = Facts(grid=grid, num_heads=num_heads).over(checkpoint.facts)
-        family, arguments = registry.restore(checkpoint.shapes, facts)
+        family, arguments = architectures.restore(checkpoint.shapes, facts)
         unknown_kind = checkpoint.unknown_kind
     if (bits := (facts.preprocessing or {}).get("bit_depth", 8)) != 8:
         gray = ((2**bits - 1) / 2,) * 3  # `load` sets the mean and std of the file
@@ -62,11 +63,11 @@ def find_arguments(source, num_heads=None, grid=None):
 def _check_complete(family, arguments, unknown_kind, source):
     """Raises a `ValueError` if a file does not determine the family and structure of a model."""
     # resnet_blocks may be None.
-    needed = [name for name in registry.STRUCTURE if name != "resnet_blocks"]
+    needed = [name for name in architectures.STRUCTURE if name != "resnet_blocks"]
     missing = [name for name in needed if arguments.get(name, "") is None]
     is_incomplete = missing or "input_shape" not in arguments
     if family is None or "num_layers" in missing or (unknown_kind and is_incomplete):
-        raise ValueError(f"{registry.unknown_family_message(unknown_kind)} Received: {source}")
+        raise ValueError(f"{architectures.unknown_family_message(unknown_kind)} Received: {source}")
     if missing == ["num_heads"]:
         raise ValueError(
             "`num_heads` is required, because neither the file nor a published size determines "

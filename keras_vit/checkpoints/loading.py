@@ -9,14 +9,38 @@ import keras
 import numpy as np
 
 from keras_vit import terminal
-from keras_vit.checkpoints import registry
+from keras_vit.checkpoints import architectures, comparison, registry
 from keras_vit.checkpoints.formats import open_checkpoint
-from keras_vit.checkpoints.planning import LoadOptions, LoadPlan
+from keras_vit.checkpoints.planning import LoadPlan
 from keras_vit.checkpoints.published import resolve
 from keras_vit.checkpoints.report import LoadReport
 from keras_vit.preprocessing import Preprocessing
 
 log = logging.getLogger("keras_vit")
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadOptions:
+    """The options of `load`, which describes them. Invalid options raise a `ValueError`."""
+
+    head: str = "keep"
+    source_grid: tuple[int, int] | None = None
+    channels: str | None = None
+    resize_patches: bool = False
+
+    def __post_init__(self):
+        if self.head not in ("keep", "new"):
+            raise ValueError(f'`head` must be "keep" or "new". Received: head={self.head!r}')
+        grid = self.source_grid
+        if grid is not None and (np.shape(grid) != (2,) or min(grid) < 1):
+            raise ValueError(
+                "`source_grid` must be (rows, columns), both positive. Received: "
+                f"source_grid={grid!r}"
+            )
+        if self.channels not in (None, "sum", "tile"):
+            raise ValueError(
+                f'`channels` must be "sum", "tile" or None. Received: channels={self.channels!r}'
+            )
 
 
 def load(
@@ -90,7 +114,7 @@ def load_into(model, source, options=None, given=()):
     with open_checkpoint(resolved.path, resolved.subtree, arguments.get("num_heads")) as checkpoint:
         checkpoint.facts = _with_given(checkpoint.facts, given, arguments)
         plan = LoadPlan(model, checkpoint, source, options)
-        _check_numerics(model, checkpoint, source)
+        comparison.check_numerics(model, checkpoint, source)
         head_is_zero = _assign(plan)
     facts = checkpoint.facts
     entry = resolved.published
@@ -113,10 +137,10 @@ def load_into(model, source, options=None, given=()):
 
 def _with_given(facts, given, arguments):
     """Returns the facts of a file, with the model's arguments named in `given`."""
-    if {"mlp", "exact_gelu"} & {*given}:  # one of them decides the activation alone
-        given = (*given, "mlp", "exact_gelu")
-    replaced = {*given} & {*registry.NUMERICS, "position_resampling"} & arguments.keys()
-    return facts.replaced({name: arguments[name] for name in replaced})
+    replaced = {*given} & {*architectures.NUMERICS, "position_resampling"} & arguments.keys()
+    values = {name: arguments[name] for name in replaced}
+    fields = {name: value for name, value in values.items() if hasattr(facts, name)}
+    return dataclasses.replace(facts, **fields, arguments={**facts.arguments, **values})
 
 
 def _assign(plan):
@@ -144,36 +168,6 @@ def check_finite(name, values, source):
     if not np.isfinite(values).all():
         raise ValueError(
             f"The array {name!r} in the checkpoint contains NaN or infinity. Received: {source}"
-        )
-
-
-def _check_numerics(model, checkpoint, source):
-    """Raises a `ValueError` if the file and the model differ in one of `registry.NUMERICS`."""
-    facts = {**checkpoint.facts.arguments, **checkpoint.facts.stated()}
-    if checkpoint.has_config:
-        # A config describes a model without the parts that it does not mention.
-        facts = {"rotary": None, "position_embedding_at": "stem", **facts}
-    model_values = {
-        name: model.arguments[name] for name in registry.NUMERICS if name in model.arguments
-    }
-    if model_values.get("mlp") == "swiglu":  # the shapes of the arrays already show a SwiGLU
-        del model_values["mlp"]
-        model_values.pop("exact_gelu", None)
-    elif model_values.get("mlp") and not facts.get("mlp"):
-        if checkpoint.stated.exact_gelu is None:
-            # `mlp` is more explicit than a default of the format.
-            model_values.pop("exact_gelu", None)
-        else:
-            model_values["exact_gelu"] = model_values["mlp"] == "gelu"
-    different = {
-        name: facts[name] for name, value in model_values.items() if facts.get(name, value) != value
-    }
-    if different:
-        needed = ", ".join(f"{name}={value}" for name, value in different.items())
-        received = ", ".join(f"{name}={model_values[name]}" for name in different)
-        raise ValueError(
-            f"The weights were trained in a model with {needed}, so the model must be built with "
-            f"{needed}. Received: {received} in {model.name}, for {source}"
         )
 
 

@@ -7,8 +7,8 @@ import re
 
 import numpy as np
 
-from keras_vit.checkpoints import names, position_embeddings, registry
-from keras_vit.checkpoints.dialects.dialect import Facts
+from keras_vit.checkpoints import architectures, comparison, names, position_embeddings
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels, resize_patches
 from keras_vit.checkpoints.readers import LazyArray
 from keras_vit.checkpoints.report import LoadReport
@@ -18,39 +18,23 @@ _ATTENTION_BIAS = re.compile(
 )
 # float32 represents all values of these dtypes exactly.
 _DTYPES = ("float32", "float16", "bfloat16")
-_HEAD_ADVICE = 'Build the model with include_top=False, or load the file with head="new".'
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadOptions:
-    """The options of `load`, which describes them."""
-
-    head: str = "keep"
-    source_grid: tuple[int, int] | None = None
-    channels: str | None = None
-    resize_patches: bool = False
-
-    def __post_init__(self):
-        if self.head not in ("keep", "new"):
-            raise ValueError(f'`head` must be "keep" or "new". Received: head={self.head!r}')
-        grid = self.source_grid
-        if grid is not None and (np.shape(grid) != (2,) or min(grid) < 1):
-            raise ValueError(
-                "`source_grid` must be (rows, columns), both positive. Received: "
-                f"source_grid={grid!r}"
-            )
-        if self.channels not in (None, "sum", "tile"):
-            raise ValueError(
-                f'`channels` must be "sum", "tile" or None. Received: channels={self.channels!r}'
-            )
 
 
 class LoadPlan:
     """The plan of a load.
 
     Attributes:
+        model: the model.
         source: what is loaded, for messages.
+        options: the `LoadOptions`.
         variables: `{canonical name: variable}` of the model.
+        shapes: `{canonical name: shape}` of the model's arrays.
+        arrays: `{canonical name: LazyArray}` of the file.
+        facts: the `Facts` of the file.
+        family, ours: the family and the arguments of the model.
+        file_family, theirs: the family and the arguments of the model in the file; None and {} if
+            they are unknown.
+        resizes_patches: whether the patch kernel of the file may have another size.
         report: the `LoadReport`.
         assignments: `{canonical name: (array, function)}`. A load assigns `function(array.read())`
             to each of these variables. The function `np.asarray` changes nothing.
@@ -73,59 +57,13 @@ class LoadPlan:
         )
         self.assignments = {}
         self.report = LoadReport(model.name, str(source))
-        # The family and arguments of the model ("ours") and of the file ("theirs").
         facts = Facts(rotary=model.arguments.get("rotary"))
-        self.family, self.ours = registry.infer(self.shapes, facts)
+        self.family, self.ours = architectures.infer(self.shapes, facts)
         facts = dataclasses.replace(self.facts, constructor=None)
-        self.file_family, self.theirs = registry.infer(checkpoint.shapes, facts)
-        self._compare_architectures()
-        self._compare_pooling()
+        self.file_family, self.theirs = architectures.infer(checkpoint.shapes, facts)
+        comparison.check_architecture(self)
+        comparison.check_head(self)
         self._assign(checkpoint.other_arrays)
-
-    def _compare_architectures(self):
-        """Raises a `ValueError` if the model and the file differ in family, structure or parts."""
-        if self.file_family is None:  # `_assign` finds missing arrays
-            return
-        if not self.family.shares_weights(self.file_family) or self._has_other_parts():
-            raise ValueError(
-                "The checkpoint must have the model's architecture: it is "
-                f"{registry.describe(self.file_family, self.theirs)}, and {self.model.name} is "
-                f"{registry.describe(self.family, self.ours)}. Received: {self.source}"
-            )
-
-    def _has_other_parts(self):
-        """Returns whether the structures or the optional parts differ."""
-        ours = self.ours
-        theirs = self.theirs
-        compared = {*registry.STRUCTURE, *registry.PARTS}
-        for name in registry.STRUCTURE:
-            if name != "resnet_blocks" and None in (ours.get(name), theirs.get(name)):
-                compared.remove(name)
-        if self.resizes_patches and not theirs.get("resnet_blocks"):
-            compared.discard("patch_size")
-        our_biases = ours.get("attention_bias", "qkvo")
-        their_biases = theirs.get("attention_bias", "qkvo")
-        has_other_biases = not set(their_biases) <= set(our_biases)
-        return has_other_biases or any(ours.get(name) != theirs.get(name) for name in compared)
-
-    def _compare_pooling(self):
-        """Raises a `ValueError` if the file's head was trained with another pooling."""
-        if self.options.head == "new" or not {names.HEAD[0]} <= self.shapes.keys() & self.arrays:
-            return
-        if self.facts.head_reads is not None:
-            raise ValueError(
-                f"The file's head reads {self.facts.head_reads}, which is not supported. "
-                f"{_HEAD_ADVICE} Received: {self.source}"
-            )
-        stated = {**self.facts.stated(), **self.facts.arguments}
-        ours = self.model.arguments.get("classifier")
-        theirs = stated.get("classifier", self.theirs.get("classifier"))
-        if {"pool", "head_pool", "classifier"} & stated.keys() and ours != theirs:
-            raise ValueError(
-                f"The file's head requires `classifier={theirs!r}`; build the model with it, or "
-                f'load the file with head="new". Received: classifier={ours!r} in '
-                f"{self.model.name}, for {self.source}"
-            )
 
     def _assign(self, other_arrays):
         """Plans the use of every array of the model and the file."""
@@ -138,8 +76,8 @@ class LoadPlan:
         if missing or (unused and (self.options.head == "keep" or self.unknown_kind)):
             family_note = ""
             if self.unknown_kind or self.file_family is None:
-                family_note = f"{registry.unknown_family_message(self.unknown_kind)} "
-            hint = f" {_HEAD_ADVICE}" if {*missing} & {*names.HEAD} else ""
+                family_note = f"{architectures.unknown_family_message(self.unknown_kind)} "
+            hint = f" {comparison.HEAD_ADVICE}" if {*missing} & {*names.HEAD} else ""
             if "MAPHead_0/probe" in missing:
                 pooling = self.theirs.get("classifier", "token")
                 hint += (
@@ -208,7 +146,7 @@ class LoadPlan:
     def _other_shape(self, name, hint=""):
         """Returns the error for an array of the file whose shape does not fit the model."""
         if name.startswith("head/"):
-            hint = f" {_HEAD_ADVICE}"
+            hint = f" {comparison.HEAD_ADVICE}"
         return ValueError(
             f"The shape of {name!r} in the checkpoint must be {self.shapes[name]}, as in the "
             f"model.{hint} Received: shape={self.arrays[name].shape} in {self.source}"
@@ -275,9 +213,9 @@ class LoadPlan:
         # Embeddings of one axis have no class token row.
         if name.endswith(("/x_embedding", "/y_embedding")):
             function = functools.partial(position_embeddings.resample_axis, new=shape[1])
-            if name.endswith("/x_embedding"):
-                return (1, old_shape[1]), (1, shape[1]), function
-            return (old_shape[1], 1), (shape[1], 1), function
+            is_x = name.endswith("/x_embedding")
+            old_grid, new_grid = ((1, n) if is_x else (n, 1) for n in (old_shape[1], shape[1]))
+            return old_grid, new_grid, function
         # Find both grids, and the class token rows that are dropped or new.
         new_grid = tuple(self.model.grid)
         found = self._file_grid(name)

@@ -46,8 +46,8 @@ class LazyArray:
 class _File(contextlib.ExitStack):
     """An open file, used as a context manager.
 
-    Its `arrays`, `{name: LazyArray}`, are readable until it exits. A subclass fills them with
-    results of `_lazy_array`, and its method `_read(name, key)` returns the values of an array.
+    Its `arrays`, `{name: LazyArray}`, are readable until it exits. A subclass fills them. If it
+    calls `_lazy_array`, its method `_read(name, key)` returns the values of an array.
     """
 
     comment = ""
@@ -96,12 +96,10 @@ class NpzFile(_File):
         """
         try:
             with self._zip.open(member) as file:
-                version = np.lib.format.read_magic(file)
-                readers = {
-                    (1, 0): np.lib.format.read_array_header_1_0,
-                    (2, 0): np.lib.format.read_array_header_2_0,
-                }
-                shape, _, dtype = readers[version](file)
+                if np.lib.format.read_magic(file) == (1, 0):
+                    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+                else:
+                    shape, _, dtype = np.lib.format.read_array_header_2_0(file)
         except Exception as error:
             raise ValueError(
                 f"The member {member.filename!r} of the checkpoint is not an array in numpy's "
@@ -155,19 +153,16 @@ class SafetensorsFile(_File):
         return array.astype(np.float32) if is_float else array
 
 
-class ShardedFile(contextlib.ExitStack):
-    """A checkpoint in several .safetensors files: a context manager with `arrays` and `comment`."""
-
-    comment = ""
+class ShardedFile(_File):
+    """A checkpoint in several .safetensors files."""
 
     def __init__(self, paths):
-        super().__init__()
+        super().__init__(paths)
         if missing := [path for path in paths if not os.path.exists(path)]:
             raise ValueError(
                 f"{len(missing)} of {len(paths)} files in the index are missing. Received: "
                 f"{missing[0]}"
             )
-        self.arrays = {}
         for path in paths:
             arrays = self.enter_context(SafetensorsFile(path)).arrays
             if twice := sorted(arrays.keys() & self.arrays):

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit import files
 from keras_vit.checkpoints import names, registry
-from keras_vit.checkpoints.formats import COMMENT
+from keras_vit.checkpoints.metadata import COMMENT
 from keras_vit.checkpoints.writing import write_folder
 
 log = logging.getLogger("keras_vit")
@@ -96,9 +96,8 @@ def save(
             and dialect.fits is None
             and dialect.marks(map(dialect.name_in_file, arrays))
         )
-        shape_in_file = dialect.shape_in_file or (lambda name, array: array)
         arrays = {
-            dialect.name_in_file(name): shape_in_file(name, array)
+            dialect.name_in_file(name): dialect.shape_in_file(name, array)
             for name, array in _with_class_rows(arrays, model).items()
         }
         with files.atomic_path(path) as part:

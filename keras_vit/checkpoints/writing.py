@@ -4,10 +4,11 @@ import json
 import logging
 import os
 import tempfile
+from pathlib import Path
 
 import numpy as np
 
-from keras_vit.checkpoints import inference, names, registry
+from keras_vit.checkpoints import architectures, inference, names, registry
 from keras_vit.checkpoints.dialects.dialect import NotSupportedError, gelu_of
 from keras_vit.checkpoints.dialects.transformers import write_preprocessor
 
@@ -27,7 +28,7 @@ _CHECKED = (
     "epsilon",
     "rotary",
     "include_top",
-    *registry.PARTS,
+    *architectures.PARTS,
     "mlp",
     "position_embedding_at",
 )
@@ -124,9 +125,11 @@ def _write_in_dialect(dialect, model, path, arguments, arrays, labels):
     # same model.
     with tempfile.TemporaryDirectory(dir=path) as part:
         save_file(tensors, os.path.join(part, "model.safetensors"), {"format": "pt"})
-        _write_json({**folder.config, **labels}, part, "config.json")
+        contents = {"config.json": {**folder.config, **labels}}
         if dialect.name == "huggingface":
-            _write_json(write_preprocessor(model), part, "preprocessor_config.json")
+            contents["preprocessor_config.json"] = write_preprocessor(model)
+        for name, content in contents.items():
+            Path(part, name).write_text(json.dumps(content, indent=2))
         reason = _difference(arguments, part)
         if reason:
             return 0, reason
@@ -144,13 +147,8 @@ def _labels(class_names, library):
         return {"label_names": class_names}
     return {
         "id2label": dict(enumerate(class_names)),
-        "label2id": {name: index for index, name in reversed([*enumerate(class_names)])},
+        "label2id": {name: index for index, name in enumerate(class_names)},
     }
-
-
-def _write_json(fields, folder, name):
-    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-        json.dump(fields, file, indent=2)
 
 
 def _adapted(arrays, folder):

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.checkpoints import names, registry
+from keras_vit.checkpoints import architectures, names
 from keras_vit.export import messages
 from keras_vit.export.dense_signatures import predicts_of
 from keras_vit.export.versions import MODEL
@@ -126,11 +126,11 @@ def _write_warm_up(path, name, signatures, image_files):
 def model_card(model, **details):
     """Returns the card of a model, a JSON-serializable dict with its name, architecture and versions,
     and the `details`."""
-    family, arguments = registry.infer(names.canonical_shapes(model))
+    family, arguments = architectures.infer(names.canonical_shapes(model))
     return {
         "model": model.name,
         "architecture": {
-            "description": registry.describe(family, arguments),
+            "description": architectures.describe(family, arguments),
             "parameters": model.count_params(),
             "image_shape": list(model.input_shape[1:]),
             **{

@@ -7,7 +7,8 @@ and messages are derived from the registry.
 
 import importlib
 
-from keras_vit.checkpoints.dialects.dialect import Dialect, Facts
+from keras_vit.checkpoints.dialects.dialect import Dialect
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.registry import FAMILIES, Family, PublishedWeights, find_size
 from keras_vit.families.pretrained import from_pretrained
 from keras_vit.families.registry import (

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from keras_vit.checkpoints import names
 from keras_vit.checkpoints.dialects import open_clip, timm, transformers
-from keras_vit.checkpoints.dialects.dialect import Dialect, Facts, Folder, Token
+from keras_vit.checkpoints.dialects.dialect import Dialect, Folder, Token
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.families import inference, siglip
 from keras_vit.families.registry import Sizes
 from keras_vit.families.shared import IDENTITY, IMAGENET, WORDS, B, H, L, timm_row

@@ -3,14 +3,8 @@
 from dataclasses import replace
 
 from keras_vit.checkpoints.dialects import timm, transformers
-from keras_vit.checkpoints.dialects.dialect import (
-    IGNORED,
-    Alias,
-    Facts,
-    Folder,
-    NotSupportedError,
-    Packed,
-)
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Folder, NotSupportedError, Packed
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.dialects.transformers import LAYER
 from keras_vit.checkpoints.names import BLOCK, MLP
 from keras_vit.families.registry import Sizes

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from keras_vit.checkpoints import names
 from keras_vit.checkpoints.dialects import timm, transformers
-from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Facts, Folder, Packed
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Folder, Packed
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 from keras_vit.families.registry import Sizes
 from keras_vit.families.shared import IDENTITY, IMAGENET, B, L, S, hub_row

@@ -6,7 +6,8 @@ The head reads the mean of the patches.
 from dataclasses import replace
 
 from keras_vit.checkpoints.dialects import timm, transformers
-from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Dialect, Facts, Packed
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Alias, Dialect, Packed
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.names import ATTENTION, MLP
 from keras_vit.families.clip import PREPROCESSING
 from keras_vit.families.registry import Sizes

@@ -8,8 +8,7 @@ import keras
 
 from keras_vit.arguments import check_arguments
 from keras_vit.checkpoints import hub, inference, published
-from keras_vit.checkpoints.loading import load_into
-from keras_vit.checkpoints.planning import LoadOptions
+from keras_vit.checkpoints.loading import LoadOptions, load_into
 from keras_vit.families.registry import find_family
 from keras_vit.layers.validation import check_choice
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 from keras_vit.checkpoints import names
-from keras_vit.checkpoints.dialects.dialect import Facts
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.dialects.transformers import tower_config
 from keras_vit.checkpoints.dialects.vit_jax import VIT_JAX
 from keras_vit.families import inference, siglip

@@ -22,12 +22,18 @@ pytestmark = pytest.mark.one_backend  # files are read with numpy
 HF_TOKEN = GOLDEN / "hf_token.safetensors"
 TIMM_TOKEN = GOLDEN / "timm_token.safetensors"
 HF_ARGUMENTS = {"exact_gelu": True, "epsilon": 1e-12}
+# The arguments that select each GELU
+GELUS = {
+    "gelu": [{"exact_gelu": True}, {"mlp": "gelu"}],
+    "gelu_tanh": [{}, {"mlp": "gelu_tanh"}, {"mlp": "gelu_tanh", "exact_gelu": True}],
+    "quick_gelu": [{"mlp": "quick_gelu"}],
+}
 
 
 @pytest.mark.parametrize(
     "file, arguments, message",
     [
-        (TIMM_TOKEN, {}, "with exact_gelu=True, "),
+        (TIMM_TOKEN, {}, "with mlp=gelu, "),
         (HF_TOKEN, {"exact_gelu": True}, "with epsilon=1e-12, "),
     ],
 )
@@ -36,12 +42,26 @@ def test_rejects_model_with_different_gelu_or_epsilon(file, arguments, message):
         small_model(weights=file, **arguments)
 
 
+@pytest.mark.parametrize("form, name", [("vit_jax", "model.npz"), ("timm", "folder")])
+@pytest.mark.parametrize("gelu", GELUS)
+def test_loads_into_models_with_the_same_gelu(gelu, form, name, tmp_path):
+    checkpoints.save(small_model(mlp=gelu), tmp_path / name, form)
+    for other, variants in GELUS.items():
+        for arguments in variants:
+            model = small_model(**arguments)
+            if other == gelu:
+                checkpoints.load(model, tmp_path / name)
+            else:
+                with pytest.raises(ValueError, match=f"with mlp={gelu},.*mlp={other} "):
+                    checkpoints.load(model, tmp_path / name)
+
+
 def test_saved_file_stores_gelu_and_epsilon(tmp_path):
     arguments = {"exact_gelu": True, "epsilon": 1e-5}
     checkpoints.save(small_model(**arguments), tmp_path / "model.npz")
     _, inferred = checkpoints.infer_architecture(tmp_path / "model.npz")
     assert inferred.items() >= arguments.items()
-    with pytest.raises(ValueError, match="exact_gelu=False, epsilon=1e-06"):
+    with pytest.raises(ValueError, match="epsilon=1e-06, mlp=gelu_tanh"):
         checkpoints.load(small_model(), tmp_path / "model.npz")
 
 

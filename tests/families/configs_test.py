@@ -115,7 +115,7 @@ def test_published_num_heads_require_the_same_pooling():
         ("dinov3_gated", {"hidden_act": "gelu"}, "`hidden_act` must be silu"),
         ("dino", {"pooler_act": "gelu"}, "`pooler_act` must be tanh"),
         # Values of a wrong type
-        ("dinov2", {"num_attention_heads": "3"}, "number of attention heads must be"),
+        ("dinov2", {"num_attention_heads": "3"}, "`num_heads` must be"),
         ("dinov2", {"layer_norm_eps": "small"}, "must be a positive number"),
         ("dinov3", {"rope_theta": [1]}, "config.json of the weights is invalid"),
         ("clip", {"vision_config": None}, "`vision_config` must be a JSON object"),

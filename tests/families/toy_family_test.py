@@ -12,7 +12,8 @@ from safetensors.numpy import save_file
 
 import keras_vit
 from keras_vit import checkpoints, evaluation, families
-from keras_vit.checkpoints.dialects.dialect import Dialect, Facts, Folder, Packed
+from keras_vit.checkpoints.dialects.dialect import Dialect, Folder, Packed
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 from keras_vit.families import inference

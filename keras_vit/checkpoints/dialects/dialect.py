@@ -12,60 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.checkpoints import names
-
-
-@dataclasses.dataclass(frozen=True)
-class Facts:
-    """What a file, the JSON files next to it and its dialect say about a model.
-
-    An attribute is None if they do not say it.
-
-    Attributes:
-        num_heads, exact_gelu, epsilon, mlp, rotary, position_resampling: arguments of the model.
-        grid: `(rows, columns)` of the position embeddings.
-        image_size: the side or `[height, width]` of the images, in pixels; used only to find
-            `grid`.
-        class_row: whether the position embeddings always contain those of the class tokens.
-        pool: timm's `global_pool`: "token", "avg", "map" or "".
-        head_pool: the `pool` of files that have a head and do not state it.
-        head_reads: what the head of the file reads, if no model supports such a head.
-        preprocessing: fields of a `Preprocessing`.
-        logits_activation: "softmax" or "sigmoid".
-        constructor: name of the constructor that rebuilds the model.
-        arguments: arguments of the constructor, as stored in the file.
-    """
-
-    num_heads: int | None = None
-    exact_gelu: bool | None = None
-    epsilon: float | None = None
-    mlp: str | None = None
-    rotary: Mapping[str, Any] | None = None
-    position_resampling: str | None = None
-    grid: tuple[int, int] | None = None
-    image_size: int | list[int] | None = None
-    class_row: bool | None = None
-    pool: str | None = None
-    head_pool: str | None = None
-    head_reads: str | None = None
-    preprocessing: Mapping[str, Any] | None = None
-    logits_activation: str | None = None
-    constructor: str | None = None
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def stated(self) -> dict[str, Any]:
-        """Returns the facts that are known, by name."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in fields.items() if value is not None and value != {}}
-
-    def over(self, other: "Facts") -> "Facts":
-        """Returns these facts, completed by those of `other`."""
-        return dataclasses.replace(other, **self.stated())
-
-    def replaced(self, arguments: Mapping[str, Any]) -> "Facts":
-        """Returns these facts with other values of some arguments of the model."""
-        changes = {name: value for name, value in arguments.items() if hasattr(self, name)}
-        return dataclasses.replace(self, **changes, arguments={**self.arguments, **arguments})
+from keras_vit.checkpoints.dialects import layouts
+from keras_vit.checkpoints.dialects.facts import Facts
 
 
 class Packed(tuple):
@@ -105,14 +53,6 @@ class Ignored:
 
 
 IGNORED = Ignored()
-# The arrays of shape `(1, N, D)`, some of whose axes a file may omit.
-_TOKENS = (
-    names.CLASS_TOKEN,
-    names.DISTILLATION_TOKEN,
-    names.POSITIONS,
-    "register_tokens",
-    "MAPHead_0/probe",
-)
 # Patterns of the fields that do not match any text.
 _FIELDS = {"i": r"\d+", "kind": "weight|bias"}
 # What may follow a template's target in a canonical name, and the field `{kind}` that it becomes.
@@ -176,7 +116,7 @@ class Dialect:
             if the dialect is for other models; None if the dialect is read-only. Raises a
             `NotSupportedError` with the reason if the library does not support the model.
         shape_in_file: function that takes a canonical name and an array, and returns the array as
-            stored in an .npz file; None for unchanged arrays.
+            stored in an .npz file.
     """
 
     name: str
@@ -185,13 +125,13 @@ class Dialect:
     layout: str = "keras"
     prefixes: tuple[str, ...] = ("",)
     choices: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    facts: Facts = Facts()
+    facts: Facts = dataclasses.field(default_factory=Facts)
     config: str = "config.json"
     read_config: Callable[[dict], Facts] | None = None
     fits: Callable[[Mapping[str, tuple], dict], bool] | None = None
     adapt: Callable[[dict, Facts, dict], Facts] | None = None
     write_config: Callable[[Mapping[str, Any]], Folder | None] | None = None
-    shape_in_file: Callable[[str, np.ndarray], np.ndarray] | None = None
+    shape_in_file: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array
 
     def marks(self, names_in_file: Iterable[str]) -> bool:
         """Returns whether a name in the file matches the marker."""
@@ -215,7 +155,7 @@ class Dialect:
         if isinstance(target, Stacked):
             if len(array.shape) < 2:
                 return [(name, array)]
-            layers = [layer.reshape(array.shape[1:]) for layer in array.split(size)] if size else []
+            layers = [layer.reshape(array.shape[1:]) for layer in array.split(size)]
             pairs = [(target.target.format(i=i, **fields), layer) for i, layer in enumerate(layers)]
         elif isinstance(target, Packed):
             if not size or size % len(target):
@@ -225,8 +165,10 @@ class Dialect:
         else:
             pairs = [(target.format(**fields) if fields else target, array)]
         if self.layout == "pytorch" and fields:
-            pairs = [_to_keras(path, fields.get("kind"), part, num_heads) for path, part in pairs]
-        return [(path, _without_axes_of_one(path, part)) for path, part in pairs]
+            pairs = [
+                layouts.to_keras(path, fields.get("kind"), part, num_heads) for path, part in pairs
+            ]
+        return [(path, layouts.without_axes_of_one(path, part)) for path, part in pairs]
 
     def name_in_file(self, name: str) -> str:
         """Returns the name in a file for a canonical name."""
@@ -251,7 +193,7 @@ class Dialect:
                 found = [part.format(i=i) + ending for part in parts]
                 if not all(name in left for name in found):
                     continue
-                values = [_to_pytorch(name, left.pop(name)) for name in found]
+                values = [layouts.to_pytorch(name, left.pop(name)) for name in found]
                 if isinstance(target, Token):
                     values[0] = values[0].reshape(values[0].shape[3 - target.rank :])
                 name = template.format(i=i, kind=kind, **fields)
@@ -298,54 +240,3 @@ class Dialect:
 def gelu_of(arguments: Mapping[str, Any]) -> str:
     """Returns the argument `mlp`, or the GELU that `exact_gelu` selects if `mlp` is None."""
     return arguments.get("mlp") or ("gelu" if arguments.get("exact_gelu") else "gelu_tanh")
-
-
-def _to_keras(path, kind, array, num_heads):
-    """Returns the complete canonical name of a PyTorch array, and the array in the Keras layout."""
-    # Complete the name, and move the input axes in front of the output axis.
-    if kind == "bias":
-        path += "/bias"
-    elif kind == "weight":
-        path += "/scale" if len(array.shape) == 1 else "/kernel"
-        if len(array.shape) == 2:
-            array = array.transpose()
-        elif len(array.shape) == 4:
-            array = array.transpose((2, 3, 1, 0))
-    elif path in _TOKENS and 0 < len(array.shape) < 3:
-        array = array.reshape((1,) * (3 - len(array.shape)) + array.shape)
-    # Separate the axis of attention heads. A width that `num_heads` does not divide is rejected
-    # later.
-    module = path.rpartition("/")[0]
-    if num_heads and array.shape:
-        if module.endswith(("/query", "/key", "/value")) and not array.shape[-1] % num_heads:
-            *rest, units = array.shape
-            array = array.reshape((*rest, num_heads, units // num_heads))
-        elif path.endswith("Attention_0/out/kernel") and not array.shape[0] % num_heads:
-            units, *rest = array.shape
-            array = array.reshape((num_heads, units // num_heads, *rest))
-    return path, array
-
-
-def _to_pytorch(name, array):
-    """Transposes an array to PyTorch's layout, and merges its axis of attention heads."""
-    if name.endswith("_0/out/kernel"):
-        return array.reshape(-1, array.shape[-1]).T
-    if re.search("/(query|key|value)/", name):
-        array = array.reshape(-1 if array.ndim == 2 else (len(array), -1))
-    if name.endswith("/kernel"):
-        return array.T if array.ndim == 2 else array.transpose(3, 2, 0, 1)
-    return array
-
-
-def _without_axes_of_one(name, array):
-    """Removes the leading axes of length 1 from some arrays.
-
-    These are heads `(1, 1, in, classes)` and arrays of a GroupNorm `(1, 1, 1, C)`.
-    """
-    axes = 0
-    if name == names.HEAD[0]:
-        axes = 2
-    elif names.is_group_norm(name):
-        axes = 3
-    has_axes = len(array.shape) == 4 and array.shape[:axes] == (1,) * axes
-    return array.reshape(array.shape[axes:]) if has_axes else array

@@ -1,6 +1,6 @@
 """The parts of open_clip's dialect that its image and text towers share."""
 
-from keras_vit.checkpoints.dialects.dialect import Facts
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.dialects.timm import QKV
 from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from keras_vit.checkpoints import names
 from keras_vit.checkpoints.dialects import open_clip, transformers
-from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Facts, Stacked, Token
+from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect, Stacked, Token
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.names import BLOCK
 
 TOKENS = "token_embedding/embeddings"

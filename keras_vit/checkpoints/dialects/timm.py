@@ -5,7 +5,8 @@ import warnings
 from dataclasses import replace
 
 from keras_vit.checkpoints import names
-from keras_vit.checkpoints.dialects.dialect import Dialect, Facts, Folder, Packed, gelu_of
+from keras_vit.checkpoints.dialects.dialect import Dialect, Folder, Packed, gelu_of
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 
 # Names of the supported `model_args` of timm. The arrays determine some of them, the families read

@@ -10,11 +10,11 @@ from keras_vit.checkpoints.dialects.dialect import (
     IGNORED,
     Alias,
     Dialect,
-    Facts,
     Folder,
     NotSupportedError,
     gelu_of,
 )
+from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.names import ATTENTION, BLOCK, MLP
 
 # Fields of a preprocessor_config.json that only keras_vit writes and reads.
