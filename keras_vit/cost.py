@@ -99,8 +99,7 @@ def _count(layer, input_shape, table_6):
 
 
 def _may_multiply(layer):
-    is_product = isinstance(layer, keras.layers.Attention | keras.layers.Dot)
-    if is_product or type(layer).__name__ in _PRODUCTS:
+    if isinstance(layer, keras.layers.Attention) or type(layer).__name__ in _PRODUCTS:
         return True
     foreign = type(layer).__module__.partition(".")[0] not in ("keras", "keras_vit")
     weights = layer.weights if isinstance(layer, keras.layers.Layer) else []

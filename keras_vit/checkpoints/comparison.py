@@ -28,15 +28,13 @@ def _has_other_parts(plan):
             compared.remove(name)
     if plan.resizes_patches and not theirs.get("resnet_blocks"):
         compared.discard("patch_size")
-    our_biases = ours.get("attention_bias", "qkvo")
-    their_biases = theirs.get("attention_bias", "qkvo")
-    has_other_biases = not set(their_biases) <= set(our_biases)
-    return has_other_biases or any(ours.get(name) != theirs.get(name) for name in compared)
+    biases, file_biases = ({*each.get("attention_bias", "qkvo")} for each in (ours, theirs))
+    return not file_biases <= biases or any(ours.get(name) != theirs.get(name) for name in compared)
 
 
 def check_head(plan):
     """Raises a `ValueError` if the file's head was trained with another pooling."""
-    if plan.options.head == "new" or not {names.HEAD[0]} <= plan.shapes.keys() & plan.arrays:
+    if plan.options.head == "new" or names.HEAD[0] not in plan.shapes.keys() & plan.arrays:
         return
     if plan.facts.head_reads is not None:
         raise ValueError(

@@ -9,7 +9,7 @@ import functools
 import re
 
 from keras_vit.checkpoints import hub, metadata, names, registry
-from keras_vit.checkpoints.dialects.dialect import IGNORED, Dialect
+from keras_vit.checkpoints.dialects.dialect import Dialect
 from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.position_embeddings import source_grid
 from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile, ShardedFile
@@ -79,12 +79,12 @@ def _separated(arrays, dialect, prefix, num_heads):
     weights = {}
     others = {}
     for name, array in arrays.items():
-        inside = name.removeprefix(prefix)
-        target, _ = dialect.match(inside) or (None, None)
         is_empty = 0 in array.shape  # a file may contain an empty array of register tokens
-        if name.startswith(prefix) and target is not IGNORED and not is_empty:
-            weights |= dialect.read(inside, array, num_heads)
-        else:
+        pairs = []
+        if name.startswith(prefix) and not is_empty:
+            pairs = dialect.read(name.removeprefix(prefix), array, num_heads)
+        weights |= pairs
+        if not pairs:
             others[name] = array
     return weights, others
 

@@ -22,7 +22,7 @@ WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
 def is_repository(source):
     """Returns whether a string looks like a repository name, such as "facebook/dinov2-base"."""
     match = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]*\w", source)
-    return match is not None and not source.endswith(".npz")
+    return match is not None and not source.endswith((".npz", ".safetensors"))
 
 
 def fetch(repository):
@@ -53,7 +53,7 @@ def fetch(repository):
             f"No such file or folder exists, and {URL}{repository} does not exist or is private. "
             f"For a private model, set HF_TOKEN to a token with access. Received: {repository}"
         ) from error
-    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
+    except OSError as error:  # no connection, or an answer of the Hub
         place = mirrored or f"{MIRROR}/huggingface.co/{repository}"
         raise ConnectionError(
             "No such local folder exists, and the model could not be downloaded "

@@ -124,6 +124,5 @@ def find_preprocessing(
         with open_checkpoint(path, subtree) as checkpoint:
             # As in `load`, the table of published files replaces missing JSON files.
             known = [checkpoint.facts.preprocessing or (entry and entry.preprocessing)]
-    first, *others = known or [None]
-    is_known = first is not None and all(other == first for other in others)
-    return Preprocessing.from_config(dict(first)) if is_known else None
+    fields = known[0] if known and all(each == known[0] for each in known) else None
+    return fields and Preprocessing.from_config(dict(fields))

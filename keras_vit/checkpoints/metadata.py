@@ -112,5 +112,4 @@ def _parse_comment(comment, path):
             facts["grid"] = tuple(map(int, facts["grid"]))
         if "preprocessing" in facts:
             facts["preprocessing"] = Preprocessing.from_config(facts["preprocessing"]).to_config()
-        known = {field.name for field in dataclasses.fields(Facts)}
-        return Facts(**{name: facts[name] for name in facts.keys() & known})
+        return Facts(**{name: facts[name] for name in facts.keys() & vars(Facts())})

@@ -165,26 +165,27 @@ class LoadPlan:
         old = array.shape[2]
         new = shape[2]
         rule = self.options.channels
-        if old != new and rule is None:
+        is_adapted = old != new
+        if is_adapted and rule is None:
             raise ValueError(
                 f"The checkpoint takes images with {old} channels, but {self.model.name} takes "
                 f'{new}. To adapt {name!r}, load with channels="sum" or channels="tile" '
                 f"(`weights_channels` in a config). Received: shape={array.shape} in {self.source}"
             )
-        if old != new and rule == "tile" and new == 1:
+        if is_adapted and rule == "tile" and new == 1:
             raise ValueError(
                 '`channels` must be "sum" for a model with one channel; "tile" would keep only the '
                 f"first channel. Received: channels={rule!r} for {self.model.name}"
             )
 
         def function(kernel):
-            kernel = adapt_input_channels(kernel, new, rule) if old != new else kernel
+            kernel = adapt_input_channels(kernel, new, rule) if is_adapted else kernel
             return resize_patches(kernel, shape[0], self.rule) if kernel.shape != shape else kernel
 
         self.assignments[name] = (array, function)
         if array.shape[:2] != shape[:2]:
             self.report.resampled.append((name, shape, (array.shape[:2], shape[:2])))
-        if old != new:
+        if is_adapted:
             self.report.adapted.append((name, shape, (old, new, rule)))
 
     def _assign_positions(self, name):

@@ -79,6 +79,11 @@ def _cubic(x, a):
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
+def _linear(x):
+    """Computes the kernel of linear interpolation."""
+    return np.maximum(1 - np.abs(x), 0.0)
+
+
 def _torch_bicubic_matrix(old, new, offset=0.0):
     """Returns the matrix of PyTorch's bicubic interpolation without antialiasing.
 
@@ -96,7 +101,7 @@ def _torch_bicubic_matrix(old, new, offset=0.0):
 def _torch_bilinear_matrix(old, new):
     """Returns the matrix of PyTorch's bilinear interpolation without aligned corners."""
     source = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
-    return np.maximum(1 - np.abs(source[:, None] - np.arange(old)), 0.0)
+    return _linear(source[:, None] - np.arange(old))
 
 
 def _antialias_matrix(old, new, kernel):
@@ -107,11 +112,6 @@ def _antialias_matrix(old, new, kernel):
     centers = (np.arange(new) + 0.5) * old / new
     weights = kernel((np.arange(old) + 0.5 - centers[:, None]) / max(old / new, 1))
     return weights / weights.sum(axis=1, keepdims=True)
-
-
-def _linear(x):
-    """Computes the kernel of linear interpolation."""
-    return np.maximum(1 - np.abs(x), 0.0)
 
 
 # Resampling rules of the libraries that published the weights. Each function takes the old and new

@@ -109,7 +109,7 @@ def resolve(source, sizes=(), resolution=None):
         return resolve(match[1], sizes, resolution)._replace(subtree=match[2])
     if re.match(r"(https?|gs)://", text):
         return ResolvedCheckpoint(downloading.fetch(text))
-    if hub.is_repository(text) and not text.endswith(".safetensors"):
+    if hub.is_repository(text):
         return ResolvedCheckpoint(_file_in(hub.fetch(text)), published=find(text, sizes))
     if os.path.sep in text or text.endswith((".npz", ".safetensors")):
         raise ValueError(f"The file does not exist. Received: {text}")

@@ -13,20 +13,9 @@ import numpy as np
 from keras_vit import files
 from keras_vit.checkpoints import names, registry
 from keras_vit.checkpoints.metadata import COMMENT
-from keras_vit.checkpoints.writing import write_folder
+from keras_vit.checkpoints.writing import NOT_STORED, write_folder
 
 log = logging.getLogger("keras_vit")
-
-# Arguments of a model that its zip comment omits. The rebuilt model returns logits.
-_NOT_STORED = (
-    "dropout",
-    "attention_dropout",
-    "stochastic_depth",
-    "remat",
-    "head_bias",
-    "masking_rate",
-    "classifier_activation",
-)
 
 
 def save(
@@ -176,10 +165,7 @@ def _logits_activation(model):
 def _facts(model):
     """Returns the content of the zip comment, which describes the model."""
     arguments = {
-        name: value
-        for name, value in _arguments_of(model).items()
-        if name not in _NOT_STORED
-        and isinstance(value, bool | int | float | str | tuple | dict | None)
+        name: value for name, value in _arguments_of(model).items() if name not in NOT_STORED
     }
     preprocessing = getattr(model, "preprocessing", None)
     facts = {

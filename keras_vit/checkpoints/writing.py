@@ -2,44 +2,38 @@
 
 import json
 import logging
+import math
 import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.checkpoints import architectures, inference, names, registry
+from keras_vit.arguments import parameters_of
+from keras_vit.checkpoints import inference, names, registry
 from keras_vit.checkpoints.dialects.dialect import NotSupportedError, gelu_of
 from keras_vit.checkpoints.dialects.transformers import write_preprocessor
 
-# Arguments that a reader of the folder must infer correctly to compute the same outputs.
-_CHECKED = (
-    "patch_size",
-    "hidden_size",
-    "num_layers",
-    "mlp_dim",
-    "num_heads",
-    "input_shape",
-    "classifier",
-    "pool_norm",
-    "position_embedding",
-    "attention_bias",
-    "mlp_bias",
-    "epsilon",
-    "rotary",
-    "include_top",
-    *architectures.PARTS,
-    "mlp",
-    "position_embedding_at",
+# Arguments that files omit, because they do not change the logits of a loaded model.
+NOT_STORED = (
+    "dropout",
+    "attention_dropout",
+    "stochastic_depth",
+    "remat",
+    "head_bias",
+    "masking_rate",
+    "classifier_activation",
 )
-# Values of arguments that a reader does not infer. Those of other arguments are False.
-_DEFAULTS = {
-    "attention_bias": "qkvo",
-    "epsilon": 1e-6,
-    "position_embedding_at": "stem",
-    "patch_bias": True,
-    "mlp_bias": True,
-}
+# Arguments that a reader of a folder may infer differently: `mlp` and the arrays determine the same
+# outputs, and readers get `position_resampling` and the preprocessing from the library.
+_NOT_COMPARED = (
+    *NOT_STORED,
+    "exact_gelu",
+    "classes",
+    "class_token_position",
+    "position_resampling",
+    "preprocessing",
+)
 # Up to this epsilon, a written model may get the epsilon of a library, because both hardly change
 # the outputs.
 _LARGEST_EPSILON = 1e-5
@@ -50,7 +44,7 @@ log = logging.getLogger("keras_vit")
 def write_folder(model, path, library, arrays, class_names, logits_activation):
     """Writes a model as a folder, in the first dialect of a library that can store the model."""
     _check_format(model, library)
-    if library == "huggingface" and os.path.exists(os.path.join(path, "processor_config.json")):
+    if library == "huggingface" and os.path.exists(f"{path}/processor_config.json"):
         raise ValueError(
             "The folder has a processor_config.json, which takes precedence over the preprocessing "
             f"of the model. Choose another folder. Received: path={path!r}"
@@ -62,20 +56,19 @@ def write_folder(model, path, library, arrays, class_names, logits_activation):
         labels["problem_type"] = "multi_label_classification"
     is_new = not os.path.exists(path)
     os.makedirs(path, exist_ok=True)
-    # `(rank, reason)` of dialects that cannot store the model; the lowest rank is reported.
-    problems = []
+    problems = [NotSupportedError("no class of the library has all of the model's parts", math.inf)]
     # Only Vision Transformers, which have the argument `attention_bias`, can be written.
     for dialect in registry.dialects(type(model)) if "attention_bias" in arguments else ():
         if dialect.name != library or dialect.write_config is None:
             continue
-        problem = _write_in_dialect(dialect, model, path, arguments, arrays, labels)
-        if problem is None:
-            return
-        if problem[1]:
-            problems.append(problem)
+        try:
+            if (folder := dialect.write_config(arguments)) is not None:
+                return _write_in_dialect(dialect, folder, model, path, arguments, arrays, labels)
+        except NotSupportedError as error:
+            problems.append(error)
     if is_new:
         os.rmdir(path)
-    _, reason = min(problems, default=(0, "no class of the library has all of the model's parts"))
+    reason = min(problems, key=lambda problem: problem.rank)
     raise ValueError(
         f"No format of {library!r} supports this model: {reason}. Received: model={model.name!r}"
     )
@@ -102,25 +95,19 @@ def _check_format(model, library):
         )
 
 
-def _write_in_dialect(dialect, model, path, arguments, arrays, labels):
-    """Writes the files of one dialect and returns None.
+def _write_in_dialect(dialect, folder, model, path, arguments, arrays, labels):
+    """Writes the files of one dialect.
 
-    If the dialect cannot store the model, returns `(rank, reason)` instead. The reason is "" if the
-    dialect is for another kind of model.
+    Raises a `NotSupportedError` if the dialect cannot store the model.
     """
     from safetensors.numpy import save_file
 
-    try:
-        folder = dialect.write_config(arguments)
-    except NotSupportedError as error:
-        return 0, str(error)
-    if folder is None:
-        return 0, ""
     if not arguments["mlp_bias"] and "mlp_bias" not in folder.config:
-        return 100, "MLPs of the format always have biases"
+        raise NotSupportedError("MLPs of the format always have biases", rank=100)
     tensors, left = dialect.write(_adapted(arrays, folder), arguments["num_layers"], folder)
     if left:
-        return len(left), f"the closest format does not support {', '.join(sorted(left)[:3])}"
+        names_left = ", ".join(sorted(left)[:3])
+        raise NotSupportedError(f"the closest format does not support {names_left}", len(left))
     # Read the new files back. Replace the files in the folder only if the new files describe the
     # same model.
     with tempfile.TemporaryDirectory(dir=path) as part:
@@ -130,12 +117,9 @@ def _write_in_dialect(dialect, model, path, arguments, arrays, labels):
             contents["preprocessor_config.json"] = write_preprocessor(model)
         for name, content in contents.items():
             Path(part, name).write_text(json.dumps(content, indent=2))
-        reason = _difference(arguments, part)
-        if reason:
-            return 0, reason
+        _check_read(arguments, part)
         for name in os.listdir(part):
             os.replace(os.path.join(part, name), os.path.join(path, name))
-    return None
 
 
 def _labels(class_names, library):
@@ -171,33 +155,33 @@ def _adapted(arrays, folder):
 
 
 def _comparable(arguments, name):
-    """Returns the value of an argument, or its default, in a form that `_difference` compares."""
+    """Returns the value of an argument in a form that `_check_read` compares."""
     if name == "mlp":
         return gelu_of(arguments)
-    value = arguments.get(name, _DEFAULTS.get(name)) or False
+    value = arguments.get(name) or False
     # Readers do not infer the initial scale.
     return bool(value) if name == "layer_scale" else value
 
 
-def _difference(arguments, folder):
-    """Returns why a reader of the folder would not build the same model, or "".
+def _check_read(arguments, folder):
+    """Raises a `NotSupportedError` if a reader of the folder would not build the same model.
 
     Another epsilon is accepted and logged if both are tiny.
     """
     try:
-        _, read = inference.find_arguments(folder)
+        family, inferred = inference.find_arguments(folder)
     except ValueError as error:  # ends in the temporary path of the folder
-        return str(error).partition(" Received: ")[0]
+        raise NotSupportedError(str(error).partition(" Received: ")[0]) from error
+    parameters = parameters_of(family.constructor)
+    read = {name: parameter.default for name, parameter in parameters.items()} | inferred
     different = [
-        name for name in _CHECKED if _comparable(arguments, name) != _comparable(read, name)
+        name
+        for name in arguments
+        if name not in _NOT_COMPARED and _comparable(arguments, name) != _comparable(read, name)
     ]
-    if different == ["epsilon"]:
-        before = _comparable(arguments, "epsilon")
-        after = _comparable(read, "epsilon")
-        if max(before, after) <= _LARGEST_EPSILON:
-            log.warning("The library uses epsilon=%g instead of %g", after, before)
-            return ""
-    if not different:
-        return ""
-    name = different[0]
-    return f"the closest format does not support {name}={arguments.get(name)!r}"
+    epsilons = _comparable(arguments, "epsilon"), _comparable(read, "epsilon")
+    if different == ["epsilon"] and max(epsilons) <= _LARGEST_EPSILON:
+        log.warning("The library uses epsilon=%g instead of %g", *reversed(epsilons))
+    elif different:
+        name = different[0]
+        raise NotSupportedError(f"the closest format does not support {name}={arguments[name]!r}")

@@ -36,7 +36,7 @@ def convert(folder, target):
 def _check(folder, target, names):
     if files.is_remote(folder) or files.is_remote(target):
         raise ValueError(f"--convert needs local folders. Received: convert={target!r}")
-    if Path(target).exists() and not Path(target).is_dir():
+    if Path(target).is_file():
         raise ValueError(f"--convert must be a folder, not a file. Received: convert={target!r}")
     if Path(target).resolve().is_relative_to(Path(folder).resolve()):
         raise ValueError(
@@ -81,7 +81,7 @@ def _is_misread(file):
     is_inverted = file.tag_v2.get(262) == 0  # white is zero
     signed_or_float = {*file.tag_v2.get(339, (1,))} - {1}
     is_deep = max(bits, default=8) > 8
-    return bool(signed_or_float) or (is_deep and (len(bits) > 1 or bits[0] != 16 or is_inverted))
+    return bool(signed_or_float) or (is_deep and (bits != (16,) or is_inverted))
 
 
 def _upright(path):

@@ -80,7 +80,14 @@ class Folder:
 
 
 class NotSupportedError(Exception):
-    """The reason why a dialect cannot write a model."""
+    """The reason why a dialect cannot write a model.
+
+    Of the reasons of several dialects, the one with the lowest `rank` is reported.
+    """
+
+    def __init__(self, reason: str, rank: float = 0) -> None:
+        super().__init__(reason)
+        self.rank = rank
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,8 +154,13 @@ class Dialect:
         return None
 
     def read(self, name: str, array: Any, num_heads: int | None = None) -> list[tuple[str, Any]]:
-        """Converts a `LazyArray` to `[(canonical name, array in the Keras layout), ...]`."""
+        """Converts a `LazyArray` to `[(canonical name, array in the Keras layout), ...]`.
+
+        The result is empty for an ignored array.
+        """
         target, fields = self.match(name) or (name, {})
+        if target is IGNORED:
+            return []
         if isinstance(target, Alias | Token):
             target = target.target
         size = array.shape[0] if array.shape else 0

@@ -45,8 +45,7 @@ class Facts:
 
     def stated(self) -> dict[str, Any]:
         """Returns the facts that are known, by name."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in fields.items() if value is not None and value != {}}
+        return {name: value for name, value in vars(self).items() if value not in (None, {})}
 
     def over(self, other: "Facts") -> "Facts":
         """Returns these facts, completed by those of `other`."""
