@@ -6,7 +6,7 @@ from typing import Any
 from keras_vit.checkpoints.dialects.facts import Facts
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 
-# Arguments that identify an architecture. `planning` compares them if both models have a value, and
+# Arguments that identify an architecture. A load compares them if both models have a value, and
 # `resnet_blocks` always.
 STRUCTURE = (
     "patch_size",
@@ -31,7 +31,6 @@ PARTS = (
     "attention_norm",
     "distilled",
 )
-
 # Arguments that change a model's outputs, in some cases without changing its arrays.
 NUMERICS = (
     "exact_gelu",

@@ -8,7 +8,7 @@ HEAD_ADVICE = 'Build the model with include_top=False, or load the file with hea
 
 def check_architecture(plan):
     """Raises a `ValueError` if the model and the file differ in family, structure or parts."""
-    if plan.file_family is None:  # `_assign` finds missing arrays
+    if plan.file_family is None:  # the plan will find missing arrays
         return
     if not plan.family.shares_weights(plan.file_family) or _has_other_parts(plan):
         raise ValueError(

@@ -125,6 +125,13 @@ def test_kept_head_requires_its_pooling(tmp_path):
     checkpoints.load(small_model(include_top=False), path)
 
 
+def test_head_of_transformers_requires_the_class_token(tmp_path):
+    arguments = {"exact_gelu": True, "epsilon": 1e-12}
+    checkpoints.save(small_model(**arguments), tmp_path, format="huggingface")
+    with pytest.raises(ValueError, match="requires `classifier='token'`"):
+        checkpoints.load(small_model(classifier="token_gap", **arguments), tmp_path)
+
+
 def test_zero_head_causes_a_warning_only_if_kept(tmp_path):
     arrays = read_arrays(VIT_TOKEN)
     arrays["head/kernel"] *= 0

@@ -118,11 +118,15 @@ def test_heic_needs_a_package(tmp_path, monkeypatch):
         ("photos/new", "outside of --data"),
         ("link/new", "outside of --data"),
         ("gs://bucket/new", "local"),
+        ("note.txt", "not a file"),
     ],
 )
-def test_rejects_folders_inside_the_data_and_remote_ones(target, message, tmp_path, monkeypatch):
+def test_rejects_targets_that_are_not_folders_outside_of_the_data(
+    target, message, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("photos").mkdir()
     Path("link").symlink_to("photos")
+    Path("note.txt").touch()
     with pytest.raises(ValueError, match=message):
         conversion.convert("photos", target)

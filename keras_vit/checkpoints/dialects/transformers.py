@@ -167,7 +167,13 @@ HUGGING_FACE = Dialect(
         "tower": ("", "vit.", "ijepa.", "dinov2.", "dinov2_with_registers."),
         "layer": ("encoder.layer", "layers"),
     },
-    facts=Facts(exact_gelu=True, epsilon=1e-12, position_resampling="bicubic", class_row=True),
+    facts=Facts(
+        exact_gelu=True,
+        epsilon=1e-12,
+        position_resampling="bicubic",
+        class_row=True,
+        head_pool="token",
+    ),
     read_config=read_config,
     write_config=write_config,
 )
