@@ -121,9 +121,7 @@ def test_heic_needs_a_package(tmp_path, monkeypatch):
         ("note.txt", "not a file"),
     ],
 )
-def test_rejects_targets_that_are_not_folders_outside_of_the_data(
-    target, message, tmp_path, monkeypatch
-):
+def test_target_must_be_another_local_folder(target, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("photos").mkdir()
     Path("link").symlink_to("photos")
