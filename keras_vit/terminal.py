@@ -58,9 +58,9 @@ def progress_bar(name, total, unit, done=0, delay=0.5):
         yield lambda done: bar.update(done - bar.n)
 
 
-def track(items, name, unit):
-    """Iterates over items and updates a `progress_bar`."""
-    with progress_bar(name, len(items), unit) as update:
+def track(items, name, unit, total=None):
+    """Iterates over items and updates a `progress_bar`; `total` is by default their length."""
+    with progress_bar(name, len(items) if total is None else total, unit) as update:
         for done, item in enumerate(items, start=1):
             yield item
             update(done)
