@@ -29,7 +29,8 @@ def write(text, file=None):
 
 
 def first_line(error):
-    """Returns the first line of a text or an exception's message, cut to 200 characters."""
+    """Returns the first line of a text or an exception's message, cut to 200 characters; the name
+    of its type if it is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
 
 
