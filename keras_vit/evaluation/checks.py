@@ -18,7 +18,7 @@ def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
     check_not_masked(model)
     shape = output_shape_of(model)
     classes = len(inputs.test.class_names)
-    if inputs.target != "classes" or shape[1:] != (classes,):
+    if with_labels(inputs).target != "classes" or shape[1:] != (classes,):
         raise ValueError(
             "The data must have classes, and the model must have one output for each of "
             f"{classes} classes; the evaluators of models of pixels are segmentation, "

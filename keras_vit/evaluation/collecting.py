@@ -67,8 +67,10 @@ def counted_outputs(model, inputs):
 
 
 def with_labels(inputs):
-    """Returns inputs with classes as targets, also if the task learns from images alone."""
-    if inputs.target != "none" or not inputs.test.class_names:
+    """Returns inputs with classes as targets, if a task learns from the images of a source of
+    classes alone."""
+    has_classes = inputs.test.target == "classes" and inputs.test.class_names
+    if inputs.target != "none" or not has_classes:
         return inputs
     return dataclasses.replace(inputs, target="classes", target_arguments={})
 
@@ -137,7 +139,7 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
     Unreadable and unlabeled examples are left out.
     """
-    if engine is not None:
+    if engine is not None and inputs.target != "none":  # otherwise, its batches have no labels
         metrics = engine.evaluate(compute)
         del metrics["examples"]  # the run's evaluation already reports this count
         return metrics

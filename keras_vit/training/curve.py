@@ -94,7 +94,7 @@ def _still_falling(evaluations, noise, total_steps):
 
 def _flat(train, evaluations, noise):
     loss = evaluations["loss"]
-    is_near = np.abs(loss - loss[-1]) <= noise * loss[-1]
+    is_near = np.abs(loss - loss[-1]) <= noise * np.abs(loss[-1])
     # From evaluation `first` on, all losses are near the last one.
     first = len(loss) - np.argmin(np.append(is_near[::-1], False))
     if len(loss) - first < 4:

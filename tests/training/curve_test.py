@@ -7,6 +7,8 @@ shifts, and `sgd_rate_1` has SGD, rate 1 and 200 warm-up steps.
 
 from pathlib import Path
 
+import pytest
+
 from keras_vit.training.curve import reading
 from keras_vit.training.metrics import read_metrics
 
@@ -62,10 +64,11 @@ def test_train_and_test_apart():
     assert "apart: the accuracy is 100 % on training images and 83 % on test" in lines[240]
 
 
-def test_loss_of_zero_is_flat():
+@pytest.mark.parametrize("loss", [0, -1])
+def test_constant_loss_is_flat(loss):
     evaluations = read_metrics(CURVES / "good_evaluations.csv")
-    lines = _readings("good", loss=0 * evaluations["loss"])
-    assert "flat since step 60: the test loss was 0 then and is 0;" in lines[674]
+    lines = _readings("good", loss=0 * evaluations["loss"] + loss)
+    assert f"flat since step 60: the test loss was {loss} then and is {loss};" in lines[674]
 
 
 def test_few_test_images_are_no_evidence():
