@@ -29,6 +29,7 @@ def main():
     config = FLAGS.config.copy_and_resolve_references()
     config.batch_size = FLAGS.batch_size
     config.seed = FLAGS.seed
+    config.teacher = config.teacher or "any"  # the task requires one, but the batches need none
     inputs = load_inputs(config, print, tasks.get(config))
     train = inputs.train_batches(start_step=FLAGS.step)
     # Draw both batches, one below the other.

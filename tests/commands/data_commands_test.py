@@ -108,6 +108,7 @@ def test_show_batch_draws_the_inputs_of_the_model(photos, cli, tmp_path):
     keras_vit.checkpoints.save(model, tmp_path / "vit.npz")
     done = cli(
         "show-batch",
+        "--config.task=distillation",
         "--config.data.name=folder",
         f"--config.data.path={photos}",
         "--config.data.test_share=0.5",
