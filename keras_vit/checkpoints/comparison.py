@@ -66,7 +66,7 @@ def check_numerics(model, checkpoint, source):
     is_default = not theirs.get("mlp") and checkpoint.stated.exact_gelu is None
     if ours.get("mlp") == "swiglu" or (ours.get("mlp") and is_default):
         del ours["mlp"]
-    elif theirs.get("mlp") or "exact_gelu" in theirs:
+    elif "exact_gelu" in ours and (theirs.get("mlp") or "exact_gelu" in theirs):
         theirs["mlp"] = gelu_of(theirs)
         ours["mlp"] = gelu_of(ours)
     ours.pop("exact_gelu", None)

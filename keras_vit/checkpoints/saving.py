@@ -15,6 +15,9 @@ from keras_vit.checkpoints import names, registry
 from keras_vit.checkpoints.metadata import COMMENT
 from keras_vit.checkpoints.writing import NOT_STORED, write_folder
 
+# Types of arguments that the zip comment stores; JSON has no values for others, such as functions.
+_STORED = bool | int | float | str | tuple | list | dict | np.generic | None
+
 log = logging.getLogger("keras_vit")
 
 
@@ -92,7 +95,9 @@ def save(
         with files.atomic_path(path) as part:
             np.savez(part, **arrays)
             with zipfile.ZipFile(part, "a") as archive:
-                archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
+                archive.comment = (
+                    COMMENT + json.dumps(_facts(model), default=np.generic.item)
+                ).encode()
 
 
 def _arrays_of(model):
@@ -165,7 +170,9 @@ def _logits_activation(model):
 def _facts(model):
     """Returns the content of the zip comment, which describes the model."""
     arguments = {
-        name: value for name, value in _arguments_of(model).items() if name not in NOT_STORED
+        name: value
+        for name, value in _arguments_of(model).items()
+        if name not in NOT_STORED and isinstance(value, _STORED)
     }
     preprocessing = getattr(model, "preprocessing", None)
     facts = {

@@ -32,7 +32,8 @@ def write(model: TwoTowers, path: str | os.PathLike, format: str = "huggingface"
             f"`model.save`. Received: format={format!r}"
         )
     kind = _kind_of(model)
-    parent = os.path.dirname(os.path.abspath(path))
+    # `os.replace` needs both folders on one file system.
+    parent = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
     os.makedirs(parent, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         save(model.image, folder, format="huggingface")

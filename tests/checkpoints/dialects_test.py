@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import types
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +11,9 @@ from safetensors.numpy import load_file, save_file
 
 import keras_vit
 from keras_vit import checkpoints
-from keras_vit.checkpoints.formats import open_checkpoint
+from keras_vit.checkpoints.comparison import check_numerics
+from keras_vit.checkpoints.dialects.facts import Facts
+from keras_vit.checkpoints.formats import Checkpoint, open_checkpoint
 from keras_vit.checkpoints.names import POSITIONS
 from keras_vit.checkpoints.readers import NpzFile
 
@@ -56,9 +59,17 @@ def test_loads_into_models_with_the_same_gelu(gelu, form, name, tmp_path):
                     checkpoints.load(model, tmp_path / name)
 
 
+def test_models_without_a_gelu_accept_every_gelu():
+    model = types.SimpleNamespace(arguments={}, name="resnet")
+    checkpoint = Checkpoint({}, {}, Facts(exact_gelu=True), Facts(), has_config=False)
+    check_numerics(model, checkpoint, "model.npz")
+
+
 def test_saved_file_stores_gelu_and_epsilon(tmp_path):
-    arguments = {"exact_gelu": True, "epsilon": 1e-5}
-    checkpoints.save(small_model(**arguments), tmp_path / "model.npz")
+    arguments = {"exact_gelu": np.True_, "epsilon": 1e-5}
+    model = small_model(**arguments)
+    model.arguments = {**model.arguments, "function": len}  # JSON cannot store it
+    checkpoints.save(model, tmp_path / "model.npz")
     _, inferred = checkpoints.infer_architecture(tmp_path / "model.npz")
     assert inferred.items() >= arguments.items()
     with pytest.raises(ValueError, match="epsilon=1e-06, mlp=gelu_tanh"):
