@@ -8,7 +8,7 @@ from keras_vit import data
 from keras_vit.data.sources.division import Division
 from keras_vit.data.targets import TARGETS
 
-from .helpers import jpeg, read_all, write_records
+from .helpers import flip_bit, jpeg, read_all, write_records
 
 NAMES = ("cat", "dog", "indoor")
 # The classes of four images, as an array and as tables of two kinds.
@@ -159,6 +159,14 @@ def test_the_column_of_groups_is_no_class(tmp_path):
 def test_records_of_zeros_and_ones_are_refused(labels, classes, tmp_path):
     with pytest.raises(ValueError, match="not of zeros and ones"):
         _records(tmp_path, labels, NAMES[:classes])
+
+
+def test_records_after_a_damaged_one_are_checked(tmp_path):
+    path = tmp_path / "train.tfrecord"
+    write_records(str(path), map(jpeg, range(3)), [[0], [1], [1, 1]])
+    flip_bit(path, jpeg(0))
+    with pytest.raises(ValueError, match="not of zeros and ones"):
+        data.tfrecords(str(path), NAMES, multi_label=True)
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,14 @@ def test_masks_of_tfds_are_class_numbers(tmp_path):
     assert source.is_encoded
 
 
+def test_images_of_tfds_may_be_arrays_of_floats(tmp_path):
+    pixels = np.arange(96, dtype=np.float32).reshape(2, 4, 4, 3)
+    features = {"image": tfds.features.Tensor(shape=(4, 4, 3), dtype=np.float32), "label": np.int64}
+    store_examples(tmp_path, features, {"image": pixels, "label": [0, 1]})
+    source = data.tfds("some", "train", str(tmp_path), class_names=("a", "b"))
+    assert sorted(source.read(i)["image"].numpy().max() for i in (0, 1)) == [47, 95]
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -108,7 +108,8 @@ def test_verify_names_a_wrong_label(tmp_path):
 
 def test_expected_number_is_that_of_the_training_records(records, tmp_path):
     write_records(tmp_path / "test-0", [jpeg(5)], [1])
-    fields = {"path": str(tmp_path), "train_split": "train-*", "test_split": "test-*", "classes": 2}
+    splits = {"train_split": "train-*", "test_split": "test-*"}
+    fields = {"path": f"{tmp_path}//", "classes": 2, **splits}
     train, test = data.load("tfrecords", num_examples=5, **fields)
     assert (train.num_examples, test.num_examples) == (5, 1)
     with pytest.raises(ValueError, match="num_examples=6, 5 records"):

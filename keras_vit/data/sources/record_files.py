@@ -69,7 +69,7 @@ def source_of_files(files, parse, skips=None, lengths=None, **fields):
         shards = Shards(counts, _opener(files, skips), parse)
         namer = _namer(files, counts, skips)
         return Source(None, shards.num_examples, shards=shards, name_of=namer, **fields)
-    index = _RecordIndex(files, skips, lengths or [math.inf] * len(files))
+    index = RecordIndex(files, skips, lengths or [math.inf] * len(files))
     if lengths and len(index) != sum(lengths):
         raise ValueError(
             f"The files must have {sum(lengths)} records of the split. Received: {len(index)} in "
@@ -100,7 +100,7 @@ def first_example(source, features):
 
 def pattern_of(split, path):
     """Returns the pattern of the files of a split in the folder `path`."""
-    pattern = posixpath.join(path, split)
+    pattern = posixpath.join(f"{path.rstrip('/')}/" if path else "", split)
     check_pattern(split, path, pattern)
     return pattern
 
@@ -174,7 +174,7 @@ def _counts(files):
     return np.array(counts, np.int64)
 
 
-class _RecordIndex:
+class RecordIndex:
     """An index of the records in local TFRecord files.
 
     Of file i, the index omits the first `skips[i]` records and has the next `lengths[i]`, or all

@@ -97,10 +97,14 @@ def open_split(name, split, data_dir, keys):
     if not set(keys) <= set(features):
         raise ValueError(f"{name} has the features {sorted(features)}. Received: {keys}")
     image = features[keys[0]]
-    if image.dtype != tf.string and not (_has_integers(image) and len(image.shape) == 3):
+    is_array = not isinstance(image.shape, dict) and len(image.shape) == 3
+    # TFDS stores an `Image` of floats as a PNG file whose colors are the bytes of the numbers.
+    is_coded = isinstance(image, tensorflow_datasets.features.Image) and image.dtype == tf.float32
+    if image.dtype != tf.string and (is_coded or not is_array):
         raise ValueError(
-            "`image_key` must be a feature with image files or integers (H, W, C). Received: "
-            f"image_key={keys[0]!r}, which has {image.dtype} of shape {image.shape} in {name}"
+            "`image_key` must be a feature with image files of integers or with arrays (H, W, C). "
+            f"Received: image_key={keys[0]!r}, which has {image.dtype} of shape {image.shape} in "
+            f"{name}"
         )
     try:
         parts = builder.info.splits[split].file_instructions

@@ -1,11 +1,13 @@
 """Sources of TFRecords of `tf.train.Example` with images and classes."""
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.record_files import (
+    RecordIndex,
     first_example,
     pattern_of,
     record_source,
@@ -86,8 +88,8 @@ def tfrecords(
     )
     if first is not None:
         _check_range(first, source)
-        if multi_label:
-            _check_lists(source, label_key)
+    if multi_label and source.read is not None and tf.executing_eagerly():
+        _check_lists(source, label_key)
     return source
 
 
@@ -171,12 +173,14 @@ def _check_lists(source, label_key):
     A record without the feature is an image without a class, but some record must have it.
     """
     file = source.stored()[0][0]
-    records = tf.data.TFRecordDataset(file).take(_CHECKED).ignore_errors()
+    index = RecordIndex([file], [0], [_CHECKED])
     lists = set()
-    for record in records.as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        if label_key in features:
-            lists.add(tuple(features[label_key].int64_list.value))
+    for i in range(len(index)):
+        with contextlib.suppress(tf.errors.DataLossError):  # a bad example
+            record = index.read(tf.constant(i)).numpy()
+            features = tf.train.Example.FromString(record).features.feature
+            if label_key in features:
+                lists.add(tuple(features[label_key].int64_list.value))
     if not lists:
         raise ValueError(
             "Records must have the feature of --config.data.label_key, a list of class numbers. "
