@@ -46,7 +46,7 @@ class Classifier:
     """A classifier with its class names and a reader of image files.
 
     `details` come from `shared_flags.load_model`, and `class_names` is the value of
-    `--class_names`. `takes_pixels` also accepts a model that predicts pixels, to read its images.
+    `--class_names`.
     """
 
     def __init__(self, model, details, class_names=""):

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.data import inputs
 from keras_vit.data.bad_examples import decoder, examine
-from keras_vit.data.file_kinds import KINDS, kinds_of
+from keras_vit.data.file_kinds import KINDS, kinds_of, orientation_of
 from keras_vit.data.options import Options
 from keras_vit.data.sources.source import Source
 from keras_vit.data.targets import TARGETS, NoTarget
@@ -97,8 +97,9 @@ def _examined(source, options):
     number of examples ahead, in parallel.
     """
     decode = decoder(source, options)
-    # Trace the function first, because TensorFlow warns if several threads wait for a trace.
-    decode.get_concrete_function()
+    # Trace the functions first, because TensorFlow warns if several threads wait for a trace.
+    for function in (decode, orientation_of):
+        function.get_concrete_function()
     is_encoded = source.is_encoded
     has_target = source.class_names or source.target != "classes"
     target = TARGETS[source.target](source, options) if has_target else NoTarget(source)
