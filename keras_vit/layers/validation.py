@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from collections.abc import Sequence
 
 
 def is_positive_int(value):
@@ -16,12 +17,12 @@ def check_positive_int(name, value):
 
 
 def check_positive_ints(name, values, rule, length=None):
-    """Raises a `ValueError` unless `values` is a list or tuple of positive integers.
+    """Raises a `ValueError` unless `values` is a sequence of positive integers.
 
     If `length` is set, there must be as many of them. The error states the `rule`, such as "four
     positive integers".
     """
-    is_sequence = isinstance(values, list | tuple) and length in (None, len(values))
+    is_sequence = isinstance(values, Sequence) and length in (None, len(values))
     if not is_sequence or not all(map(is_positive_int, values)):
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={values!r}")
 

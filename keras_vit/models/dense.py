@@ -99,7 +99,8 @@ class DenseVisionTransformer(VisionTransformer):
         cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
     ) -> "DenseVisionTransformer":
         # Earlier versions stored the values of the backbone, which had no effect.
-        config = {**config, "head_bias": 0.0, "classifier_activation": None}
+        ignored = ("head_bias", "classifier_activation")
+        config = {name: value for name, value in config.items() if name not in ignored}
         return super().from_config(config, custom_objects)
 
     def own_arguments(self) -> dict[str, Any]:

@@ -148,9 +148,10 @@ class ImageModel(keras.Model):
                 config.pop(name, None)
             elif not issubclass(cls, variant):
                 return variant.from_config(config, custom_objects)
-        config["classifier_activation"] = keras.saving.deserialize_keras_object(
-            config.get("classifier_activation"), custom_objects=custom_objects
-        )
+        if "classifier_activation" in config:  # the config of a subclass may lack it
+            config["classifier_activation"] = keras.saving.deserialize_keras_object(
+                config["classifier_activation"], custom_objects=custom_objects
+            )
         activation = config.pop("logits_activation", "softmax")
         model = build_with_frozen_parts(cls, config)
         model.input_preprocessing.logits_activation = activation

@@ -89,7 +89,7 @@ class TwoTowers(keras.Model):
         **kwargs: Any,
     ) -> None:
         check_names("TwoTowers", ("image", "text", "scale", "bias", "name", "trainable"), kwargs)
-        if image.output_shape != text.output_shape:
+        if image.output_shape[1:] != text.output_shape[1:]:
             raise ValueError(
                 "Both towers must return embeddings (B, E) of the same size E. Received: outputs "
                 f"of shape {image.output_shape} from {image.name!r}, {text.output_shape} from "

@@ -117,6 +117,16 @@ def test_config_may_name_a_custom_activation():
 
 
 @pytest.mark.one_backend
+@pytest.mark.parametrize("base", [keras_vit.VisionTransformer, keras_vit.LinearSegmenter])
+def test_subclass_may_have_a_config_of_its_own(base):
+    class OneSize(base):
+        def __init__(self, num_heads):
+            super().__init__(**{**TINY, "representation_size": 0, "num_heads": num_heads})
+
+    assert OneSize.from_config({"num_heads": 4}).num_heads == 4
+
+
+@pytest.mark.one_backend
 def test_version_0_1_file_is_rejected_but_its_weights_load(tmp_path):
     """Version 0.1.0 saved models as plain `keras.Model` objects."""
     model = randomize(keras_vit.VisionTransformer(**TINY), 0.3)

@@ -98,3 +98,11 @@ def test_towers_of_different_widths_are_refused():
         keras_vit.TwoTowers(keras_vit.VisionTransformer(**IMAGE), text)
     with pytest.raises(ValueError, match="`scale` must be above 0"):
         towers(scale=0)
+
+
+@pytest.mark.one_backend
+def test_image_tower_may_have_a_static_batch_size():
+    images = keras.Input(batch_shape=(2, *IMAGE["input_shape"]))
+    image = keras.Model(images, keras_vit.VisionTransformer(**IMAGE)(images))
+    text = keras_vit.TextTransformer(**TEXT)
+    assert keras_vit.TwoTowers(image, text).output_shape == (None, None)
