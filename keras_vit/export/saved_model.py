@@ -148,6 +148,10 @@ def saved_model(
     eager = dataclasses.replace(served, model=model, in_graphs=False)
     expected = build_signatures(signatures, eager, max_batch_size)
     image_files = example_files(model.input_shape[1:])
+    settings: dict[str, Any] = {"rounding": rounding, "exif": exif}
+    if decoder is not None:
+        preprocessing = decoder.preprocessing.to_config()
+        settings = {name: preprocessing[name] for name in settings} | {"model": preprocessing}
     card = model_card(
         copy,
         weights_sha256=weights_digest(model),
@@ -157,12 +161,7 @@ def saved_model(
         device=device,
         activation=activation,
         max_batch_size=max_batch_size,
-        preprocessing={
-            "model": decoder and decoder.preprocessing.to_config(),
-            "rounding": rounding,
-            "exif": exif,
-            "max_megapixels": max_megapixels,
-        },
+        preprocessing={"model": None, **settings, "max_megapixels": max_megapixels},
         training=recipe or {},
         metrics=metrics or {},
     )

@@ -199,6 +199,7 @@ def test_card_and_labels_describe_model(exported):
     labels = Path(exported[0], "assets/labels.txt").read_text(encoding="utf-8")
     assert card["class_names"] == labels.splitlines() == list(NAMES)
     assert card["preprocessing"]["model"]["resize"] == "stretch"
+    assert card["preprocessing"]["rounding"] == "float"  # that of the model
     assert card["preprocessing"]["max_megapixels"] == 20
     assert card["training"] == {"optimizer": {"name": "adamw"}}
     assert card["metrics"] == {"test/accuracy": 0.5}
