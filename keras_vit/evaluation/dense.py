@@ -144,7 +144,9 @@ def depth(model, inputs, engine=None):
         depth_scores(outputs[None, ..., 0], target[None])[1]
         for _, _, outputs, target in predictions(model, inputs)
     ]
-    return {name: float(np.mean([values[name] for values in scores])) for name in scores[0]}
+    return {
+        name: np.mean([float(values[name][0]) for values in scores]).item() for name in scores[0]
+    }
 
 
 def check_masks(model, inputs):
