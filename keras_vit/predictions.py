@@ -36,10 +36,13 @@ def decode_predictions(
         For each image, a list of `(class, name, probability)`.
 
     Raises:
-        ValueError: the predictions do not have rank 2, the numbers of names and classes differ, no
-            names are published for this number of classes, or the activation is unknown.
+        ValueError: `top` is below 1, the predictions do not have rank 2, the numbers of names and
+            classes differ, no names are published for this number of classes, or the activation is
+            unknown.
         ConnectionError: the published names cannot be downloaded.
     """
+    if top < 1:
+        raise ValueError(f"`top` must be 1 or more. Received: top={top}")
     predictions = ops.convert_to_tensor(predictions)
     if len(predictions.shape) != 2:
         raise ValueError(

@@ -21,6 +21,7 @@ STUDY = Study(
     notes=(
         "Attention rollout is shown with and without adding the identity matrix to the scores; "
         "the paper does not mention the identity.",
+        "The hybrid of Figure 11 is not part of this study.",
     ),
     inspected=True,
 )

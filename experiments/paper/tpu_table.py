@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import io
 import json
-import re
 import sys
 import tempfile
 
@@ -24,6 +23,7 @@ from ml_collections import ConfigDict
 
 from keras_vit import cost, data, families, files, recipes, tasks
 from keras_vit.commands import command_line
+from keras_vit.layers.resnet_stem import stem_stride_of
 from keras_vit.terminal import first_line
 from keras_vit.tpu import compiler
 from keras_vit.tpu.estimate import programs_class
@@ -32,6 +32,7 @@ from keras_vit.tpu.results import roofline_seconds
 from keras_vit.tpu.search import largest_batch
 from keras_vit.tpu.topologies import get_topology
 
+FLAGS = flags.FLAGS
 MODES = ("training", "inference")
 NOTHING_FITS = "not one image fits"
 _CLASSES = 1000
@@ -57,14 +58,14 @@ class Row:
     backend: str = dataclasses.field(default_factory=keras.backend.backend)
 
     @property
-    def cell(self):
+    def key(self):
         return self.model, self.topology, self.image_size, self.mode, self.backend
 
 
-def cells(models, topologies, image_sizes, modes=MODES):
+def empty_rows(models, topologies, image_sizes, modes=MODES):
     """Returns the `Row`s of a table, without results.
 
-    Image sizes are rounded down to a multiple of the patch size in the model's name.
+    Image sizes are rounded down to whole patches.
     """
     for topology in topologies:
         get_topology(topology)
@@ -73,8 +74,6 @@ def cells(models, topologies, image_sizes, modes=MODES):
             f"`modes` must be among {', '.join(MODES)}. Received: {', '.join(unknown)}"
         )
     models = [families.canonical_name(model) for model in models]
-    for model in models:
-        families.model_config(model)
     rows = [
         Row(model, topology, _filled_by_patches(model, size), mode)
         for topology in topologies
@@ -82,16 +81,12 @@ def cells(models, topologies, image_sizes, modes=MODES):
         for model in models
         for mode in modes
     ]
-    if not rows:
-        raise ValueError(
-            f"A table needs a model, a slice, an image size and a mode. Received: models={models}"
-        )
     return list(dict.fromkeys(rows))
 
 
 def _filled_by_patches(model, image_size):
-    found = re.search(r"/(\d+)", model)
-    patch_size = int(found[1]) if found else 1
+    arguments = families.model_config(model)["model"]
+    patch_size = arguments.get("patch_size", 1) * stem_stride_of(arguments.get("resnet_blocks"))
     if image_size < patch_size:
         raise ValueError(
             f"Images must not be smaller than a patch of {model}. Received: image_size={image_size}"
@@ -103,14 +98,14 @@ def fill(path, rows, write=print):
     """Computes the rows that a CSV file lacks, rewrites the file after each row, and returns all
     rows of the file."""
     compiler.check_installed()
-    known = {row.cell: row for row in read(path)} if files.exists(path) else {}
-    missing = [row for row in rows if row.cell not in known]
-    write(f"{len(missing)} of {len(rows)} cells to compute")
+    known = {row.key: row for row in read(path)} if files.exists(path) else {}
+    missing = [row for row in rows if row.key not in known]
+    write(f"{len(missing)} of {len(rows)} rows to compute")
     for row in missing:
         arguments = [__file__, f"--row={json.dumps(dataclasses.asdict(row))}"]
         with tempfile.TemporaryDirectory() as folder:  # deleted even if the child is killed
             line = files.run_python(arguments, KERAS_BACKEND=row.backend, TMPDIR=folder)
-        known[row.cell] = row = Row(**json.loads(line))
+        known[row.key] = row = Row(**json.loads(line))
         with files.atomic_write(path) as file:
             writer = csv.DictWriter(
                 file, [field.name for field in dataclasses.fields(Row)], lineterminator="\n"
@@ -184,12 +179,12 @@ def define_flags():
 
 
 def main():
-    if flags.FLAGS.row:
-        print(json.dumps(dataclasses.asdict(compute(Row(**json.loads(flags.FLAGS.row))))))
+    if FLAGS.row:
+        print(json.dumps(dataclasses.asdict(compute(Row(**json.loads(FLAGS.row))))))
         return
-    sizes = list(map(int, flags.FLAGS.image_sizes))
-    rows = cells(flags.FLAGS.models, flags.FLAGS.topologies, sizes, flags.FLAGS.modes)
-    fill(flags.FLAGS.table, rows, write=functools.partial(print, flush=True))
+    sizes = list(map(int, FLAGS.image_sizes))
+    rows = empty_rows(FLAGS.models, FLAGS.topologies, sizes, FLAGS.modes)
+    fill(FLAGS.table, rows, write=functools.partial(print, flush=True))
 
 
 if __name__ == "__main__":

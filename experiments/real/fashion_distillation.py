@@ -46,7 +46,6 @@ STUDENT = {
 # Batch size and steps of each run, short enough for three seeds on one busy core.
 STEPS = {("teacher", "all"): (64, 800), ("teacher", "1000"): (64, 300)}
 STUDENT_STEPS = (128, 1000)
-SIZES = {"teacher": 20}  # height and width of the images in pixels; 28 for students
 LABEL_WEIGHT = 0.5
 TEMPERATURE = 2.0
 
@@ -90,7 +89,7 @@ def config_of(model, labels, seed, teacher, folder):
     config.batch_size, config.total_steps = STEPS.get((model, labels), STUDENT_STEPS)
     config.schedule.warmup_steps = config.total_steps // 10
     config.checkpoint_every_steps = 0
-    size = SIZES.get(model, 28)
+    size = 20 if model == "teacher" else 28  # height and width of the images in pixels
     config.data.update(path=str(folder), image_size=size, shift=size // 14, label_smoothing=0.0)
     if model == "student distilled":
         config.task = "distillation"

@@ -175,7 +175,7 @@ def draw(path, table):
     axes.set(
         xscale="log",
         xlabel="training images per class",
-        ylabel="test accuracy",
+        ylabel="accuracy",
         title="Fashion-MNIST",
     )
     counts = sorted({count for points in table.values() for count in points})
@@ -234,6 +234,8 @@ def main(_):
             f"--methods must be among {', '.join(METHODS)}. Received: "
             f"--methods={','.join(FLAGS.methods)}"
         )
+    if FLAGS.held_out and set(FLAGS.methods) & set(FROZEN):
+        raise ValueError(f"--held_out does not apply to the --methods {', '.join(FROZEN)}")
     if set(FLAGS.methods) & {*FROZEN, FINE_TUNED}:
         dinov2.check_model(FLAGS.model)
     train, test = (fashion_data.read(FLAGS.data, split) for split in ("train", "t10k"))

@@ -21,8 +21,6 @@ from keras_vit.training.plots import accuracy_against_cost
 
 FLAGS = flags.FLAGS
 COLUMNS = ("patch size", "tokens", "multiply-accumulates", "accuracy")
-ONE = "one model"
-EACH = "a model for each size"
 SIZES = {"tiny": (2, 4, 8), "small": (2, 4, 7)}  # patch sizes
 
 
@@ -90,7 +88,8 @@ def main(_):
         single += rows_of(config, (size,), output / f"patch{size}")
     config.model.patch_size = sizes[1]
     config.patch_sizes = sizes
-    lines = {ONE: rows_of(config, sizes, output / "flexible"), EACH: single}
+    flexible = rows_of(config, sizes, output / "flexible")
+    lines = {"one model": flexible, "a model for each size": single}
     accuracy_against_cost(output / "picture.png", lines)
     with open(output / "table.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")

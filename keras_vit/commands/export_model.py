@@ -142,8 +142,9 @@ def main():
         details = {**details, "exif": FLAGS.exif}
     if paths and FLAGS.format == "saved_model" and predicts_of(model):
         raise ValueError(
-            "--calibrate compares classes, which a model that predicts pixels has only in files; "
-            f"its SavedModel is verified without images. Received: calibrate={FLAGS.calibrate!r}"
+            "--calibrate must be empty for the SavedModel of a model that predicts pixels, which "
+            "returns masks or depths instead of probabilities. Received: "
+            f"calibrate={FLAGS.calibrate!r}"
         )
     images = None
     if paths:

@@ -42,8 +42,8 @@ class Options(_FieldsOfKinds):
             "resize_crop" resizes both sides to `resize_size` and takes a random crop; "resize"
             resizes the whole image without keeping its aspect ratio; "none" is for images that
             already have `image_size`. "auto" is "inception" for most datasets. For an `image_size`
-            below 64, it is "resize" with a `shift` of an eighth of the side, because random windows
-            of a small image are too small.
+            below 64, it is "resize" with a `shift` of an eighth of the side unless `shift` is set,
+            because random windows of a small image are too small.
         eval_crop: crop of evaluation images. "resize" and "none" work as in `train_crop`.
             "resize_small_crop" and "resize_crop" take the central crop. "auto" is "resize" for most
             datasets.
@@ -56,7 +56,8 @@ class Options(_FieldsOfKinds):
             interpolation if `eval_crop` is "resize_small_crop".
         flip: "on" mirrors half of the training images, "off" mirrors none; "auto" is "on" for most
             datasets. True and False also work.
-        shift: largest random shift of a training image in each direction, in pixels.
+        shift: largest random shift of a training image in each direction, in pixels. 0 is off,
+            except for small images with `train_crop="auto"`, see there.
         augreg: augmentation level of AugReg: "none", "light1", "light2", "medium1", "medium2",
             "strong1" or "strong2". It sets `randaugment_layers`, `randaugment_magnitude` and
             `mixup_alpha`.

@@ -49,12 +49,12 @@ def check(
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
     activation = logits_activation_of(model) if activation is None else activation
     check_choice("activation", activation, ACTIVATIONS)
-    _check_outputs(model, signatures)
     if not signatures or not set(signatures) <= set(SIGNATURES):
         raise ValueError(
             f"`signatures` must be one or more of {', '.join(SIGNATURES)}. Received: "
             f"signatures={signatures}"
         )
+    _check_outputs(model, signatures)
     if {"features", "attention"} & set(signatures):
         vit = find_vision_transformer(model)
         if "attention" in signatures:
@@ -72,8 +72,8 @@ def _check_outputs(model, signatures):
     if returns_features(model) and not {"features", "attention"}.issuperset(signatures):
         raise ValueError(
             "A model that returns features has no probabilities to serve. Export the Vision "
-            "Transformer with only the signature `features`, or write a LiteRT or ONNX file. "
-            f"Received: model={model.name!r}, signatures={signatures}"
+            "Transformer with only the signatures `features` and `attention`, or write a LiteRT or "
+            f"ONNX file. Received: model={model.name!r}, signatures={signatures}"
         )
     if dense_signatures.predicts_of(model):
         dense_signatures.check_signatures(model, signatures)

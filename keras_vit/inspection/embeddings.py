@@ -80,8 +80,8 @@ def patch_components(
         float32 `(B, rows, columns, count)`; each component is scaled to [0, 1] over all images.
 
     Raises:
-        ValueError: `count` exceeds the number of patches in all images or the size of a token, or
-            `keras_vit.features` rejects the arguments.
+        ValueError: `count` is below 1, or exceeds the number of patches in all images or the size
+            of a token; or `keras_vit.features` rejects the arguments.
     """
     tokens = np.asarray(features(model, images, layer, tokens="patch", grid=True))
     samples = tokens.reshape(-1, tokens.shape[-1])
@@ -90,6 +90,9 @@ def patch_components(
 
 
 def _principal_components(samples, count):
+    most = min(samples.shape)
+    if not 1 <= count <= most:
+        raise ValueError(f"`count` must be in [1, {most}]. Received: count={count}")
     # scikit-learn takes about a second to import.
     from sklearn.decomposition import PCA
 

@@ -51,7 +51,8 @@ def attention_relevance(
     relevances = []
     for index, target in enumerate(targets):
         image = images[index : index + 1]
-        one_hot = np.eye(classes, dtype="float32")[None, target]
+        one_hot = np.zeros((1, classes), "float32")
+        one_hot[0, target] = 1
         gradients_of_layers = gradients.compute(image, one_hot)
         relevance = identity.copy()
         for number, scores in iterate_scores(model, image, last=len(gradients_of_layers)):

@@ -116,5 +116,5 @@ def _check(own, classes):
     if own["predicts"] == "depth" and classes not in (None, 1):
         raise ValueError(f"`classes` must be 1 for depth. Received: {classes=}")
     if not own["max_depth"] >= 0 or (own["max_depth"] and own["predicts"] != "depth"):
-        message = "`max_depth` must be a depth, or 0 in a model for segmentation."
+        message = "`max_depth` must be 0 or more, and 0 in a model for segmentation."
         refuse(message, own, "max_depth", "predicts")

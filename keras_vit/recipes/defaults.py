@@ -123,9 +123,9 @@ def defaults(**changes: Any) -> dict[str, Any]:
     """Returns all fields of a config as a nested dict: their defaults, updated with `changes`.
 
     Args:
-        **changes: values for some of the fields. The groups `model`, `optimizer` and `schedule` are
-            merged with their defaults; `data` is replaced. If neither `architecture` nor `model` is
-            set, `model` is empty.
+        **changes: values for some of the fields. The groups `model`, `optimizer`, `schedule` and
+            `distillation` are merged with their defaults; `data` is replaced. If neither
+            `architecture` nor `model` is set, `model` is empty.
 
     Raises:
         ValueError: a field is unknown, or a value does not have the type of its default.
@@ -164,8 +164,8 @@ def _checked(fields, changes, where):
             f"The fields of {where} are {', '.join(fields)}. Received: {', '.join(unknown)}"
         )
     for name, value in changes.items():
-        # The command line converts an override to the type of this value. An int in a float field
-        # would reject 0.5.
+        # The types must be equal: the command line converts an override to the type of this value,
+        # so an int in a float field would refuse 0.5.
         kind = fields[name] if isinstance(fields[name], type) else type(fields[name])
         # A group may also be a `ConfigDict`.
         if type(value) is not kind and not (kind is dict and hasattr(value, "keys")):

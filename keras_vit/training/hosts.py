@@ -16,7 +16,10 @@ def workers():
         task = content["task"]
         addresses = [*cluster.get("chief", ()), *cluster.get("worker", ())]
         address = cluster[task["type"]][int(task["index"])]
-        if set(cluster) <= {"chief", "worker"} and int(task["index"]) >= 0:
+        are_lists = all(isinstance(part, list) for part in cluster.values())
+        are_different = len(set(addresses)) == len(addresses)
+        is_known = set(cluster) <= {"chief", "worker"} and int(task["index"]) >= 0
+        if is_known and are_lists and are_different:
             return len(addresses), addresses.index(address), addresses[0]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         pass

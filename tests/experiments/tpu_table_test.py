@@ -15,16 +15,16 @@ from keras_vit.tpu.topologies import get_topology
 
 from ..shared import ROOT
 
-CELLS = table.cells(["ViT-B/16", "ViT-H/14"], ["v3:2x2", "v5e:2x4"], [224, 384])
+ROWS = table.empty_rows(["ViT-B/16", "ViT-H/14"], ["v3:2x2", "v5e:2x4"], [224, 384])
 GIB = 2**30
 
 
-def test_table_has_every_cell_once_and_valid_image_sizes():
-    assert len(CELLS) == len({row.cell for row in CELLS}) == 2 * 2 * 2 * 2
-    assert {row.image_size for row in CELLS if row.model == "ViT-H/14"} == {224, 378}
+def test_table_has_every_row_once_and_valid_image_sizes():
+    assert len(ROWS) == len({row.key for row in ROWS}) == 2 * 2 * 2 * 2
+    assert {row.image_size for row in ROWS if row.model == "ViT-H/14"} == {224, 378}
     models = ["ViT-B/32", "R50+ViT-B/16", "BiT-R50x1", "R50x1", "ViT-B/32"]
-    cells = table.cells(models, ["v3:2x2"], [250], ["inference"])
-    assert [row.cell[:3:2] for row in cells] == [
+    rows = table.empty_rows(models, ["v3:2x2"], [250], ["inference"])
+    assert [row.key[:3:2] for row in rows] == [
         ("ViT-B/32", 224),
         ("R50+ViT-B/16", 240),
         ("BiT-R50x1", 250),
@@ -36,21 +36,20 @@ def test_table_has_every_cell_once_and_valid_image_sizes():
     [
         ((["ViT-B/16"], ["v3:2x2"], [224], ["serving"]), "`modes` must be among training"),
         ((["ViT-B/16", "ViT-B/32"], ["v3:2x2"], [16]), "smaller than a patch of ViT-B/32"),
-        ((["ViT-B/16"], ["v3:2x2"], []), "needs a model, a slice"),
     ],
 )
-def test_rejects_invalid_cells(arguments, message):
+def test_rejects_invalid_rows(arguments, message):
     with pytest.raises(ValueError, match=message):
-        table.cells(*arguments)
+        table.empty_rows(*arguments)
 
 
-def test_interrupted_table_computes_missing_cells(tmp_path, monkeypatch):
+def test_interrupted_table_computes_missing_rows(tmp_path, monkeypatch):
     path = tmp_path / "tpu.csv"
     computed = []
 
     def run_python(arguments, **environment):
         row = json.loads(arguments[-1].removeprefix("--row="))
-        computed.append(Row(**row).cell)
+        computed.append(Row(**row).key)
         if len(computed) == 6:
             raise KeyboardInterrupt
         if row["model"] == "ViT-H/14":
@@ -60,14 +59,14 @@ def test_interrupted_table_computes_missing_cells(tmp_path, monkeypatch):
     monkeypatch.setattr(table.files, "run_python", run_python)
     monkeypatch.setattr(table.compiler, "check_installed", lambda: None)
     with pytest.raises(KeyboardInterrupt):
-        table.fill(path, CELLS, write=lambda line: None)
+        table.fill(path, ROWS, write=lambda line: None)
     assert len(table.read(path)) == 5
     lines = []
-    rows = table.fill(path, CELLS, write=lines.append)
-    assert lines[0] == "11 of 16 cells to compute"
+    rows = table.fill(path, ROWS, write=lines.append)
+    assert lines[0] == "11 of 16 rows to compute"
     assert len(computed) == 17
     assert table.read(path) == rows
-    assert [row.cell for row in rows] == [row.cell for row in CELLS]
+    assert [row.key for row in rows] == [row.key for row in ROWS]
 
 
 class _Programs:
@@ -96,7 +95,7 @@ class _Programs:
 
 
 @pytest.mark.parametrize("mode", table.MODES)
-def test_cell_has_largest_batch_and_its_speed(monkeypatch, mode):
+def test_row_has_largest_batch_and_its_speed(monkeypatch, mode):
     monkeypatch.setattr(table, "programs_class", lambda: _Programs)
     row = table.compute(Row("ViT-B/16", "v3:2x2", 224, mode))
     assert 130 <= row.batch_per_device <= 144
@@ -111,7 +110,7 @@ def test_cell_has_largest_batch_and_its_speed(monkeypatch, mode):
     ("name", "value", "error"),
     [("per_image", 20 * GIB, table.NOTHING_FITS), ("error", "no", "no")],
 )
-def test_cell_has_error_if_nothing_fits_or_compiles(monkeypatch, name, value, error):
+def test_row_has_error_if_nothing_fits_or_compiles(monkeypatch, name, value, error):
     monkeypatch.setattr(table, "programs_class", lambda: _Programs)
     monkeypatch.setattr(_Programs, name, value)
     row = Row("ViT-H/14", "v3:2x2", 224, "training")
@@ -122,8 +121,8 @@ def test_cell_has_error_if_nothing_fits_or_compiles(monkeypatch, name, value, er
     importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[cpu,aot]'"
 )
 def test_fill_computes_a_row_with_libtpu(tmp_path):
-    cell = Row("ViT-Ti/16", "v3:2x2", 16, "inference")
-    (row,) = table.fill(tmp_path / "t.csv", [cell], lambda line: None)
+    empty = Row("ViT-Ti/16", "v3:2x2", 16, "inference")
+    (row,) = table.fill(tmp_path / "t.csv", [empty], lambda line: None)
     assert row.batch_per_device > 1000
     assert row.images_per_second > 1000
     assert not row.error
@@ -139,12 +138,12 @@ def test_default_models_are_those_of_the_committed_table(monkeypatch):
     assert set(defaults["models"]) == {row.model for row in rows}
 
 
-def test_committed_table_has_every_cell():
+def test_committed_table_has_every_row():
     rows = table.read(ROOT / "docs/results/tpu.csv")
     models = list(dict.fromkeys(row.model for row in rows))
     assert len(models) == 25
-    cells = table.cells(models, ["v3:2x2", "v5e:2x4", "v6e:2x4"], [224, 384])
-    assert sorted(row.cell[:4] for row in rows) == sorted(row.cell[:4] for row in cells)
+    expected = table.empty_rows(models, ["v3:2x2", "v5e:2x4", "v6e:2x4"], [224, 384])
+    assert sorted(row.key[:4] for row in rows) == sorted(row.key[:4] for row in expected)
     for row in rows:
         fits = row.batch_per_device and row.images_per_second
         assert row.error == ("" if fits else table.NOTHING_FITS)

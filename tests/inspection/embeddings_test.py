@@ -61,11 +61,16 @@ def test_patch_components_are_scaled_over_all_images():
     np.testing.assert_allclose(np.corrcoef(colors.reshape(-1, 3).T), np.eye(3), atol=1e-3)
 
 
-def test_rejects_models_and_counts_without_components():
+def test_rejects_models_without_filters_and_positions():
     hybrid = keras_vit.VisionTransformer(**{**MODEL, "patch_size": 2}, resnet_blocks=(1,))
     with pytest.raises(ValueError, match="must not be a hybrid"):
         inspection.filter_components(hybrid)
-    with pytest.raises(ValueError, match="n_components=7"):
-        inspection.patch_components(hybrid, random_images((1, 24, 16, 3)), count=7)
     with pytest.raises(ValueError, match="no Vision Transformer"):
         inspection.position_similarity(keras.Sequential([keras.layers.Dense(1)]))
+
+
+@pytest.mark.parametrize("count", [0, 7])
+def test_components_cannot_outnumber_the_patches(count):
+    model = keras_vit.VisionTransformer(**MODEL)
+    with pytest.raises(ValueError, match=rf"in \[1, 6\]. Received: count={count}"):
+        inspection.patch_components(model, random_images((1, 24, 16, 3)), count=count)

@@ -60,7 +60,7 @@ def test_half_precision_on_jax_gpus_uses_keras_attention(dtype, monkeypatch):
     outputs = to_numpy(layer(TOKENS))
     assert len(calls) == (ON_JAX and dtype == "mixed_bfloat16")
     np.testing.assert_allclose(outputs, expected, rtol=0.02, atol=0.01)
-    # Training is never fused, because cuDNN would draw other dropout masks.
+    # Training with dropout is not fused, because cuDNN would draw other masks.
     calls.clear()
     layer(TOKENS, training=True)
     assert not calls

@@ -81,10 +81,15 @@ def _read_preprocessing(pretrained):
     interpolation = pretrained.get("interpolation") or "bicubic"
     crop_mode = pretrained.get("crop_mode") or "center"
     supported = "bilinear" if interpolation == "bilinear" else "bicubic"
-    if interpolation != supported or crop_mode not in ("center", "squash"):
+    if interpolation != supported:
         warnings.warn(
-            f"Ignored interpolation={interpolation!r} or crop_mode={crop_mode!r} in config.json. "
-            f"Images are resized with {supported} interpolation, and their centers are cropped.",
+            f"Ignored interpolation={interpolation!r} in config.json. Images are resized with "
+            f"{supported} interpolation.",
+            stacklevel=3,
+        )
+    if crop_mode not in ("center", "squash"):
+        warnings.warn(
+            f"Ignored crop_mode={crop_mode!r} in config.json. The centers of images are cropped.",
             stacklevel=3,
         )
     return {
@@ -96,8 +101,9 @@ def _read_preprocessing(pretrained):
     }
 
 
-def write_config(arguments, architecture="vit_base_patch16_224"):
-    """Returns the `Folder` for timm's `VisionTransformer`; see `Dialect.write_config`."""
+def write_config(arguments, architecture=""):
+    """Returns the `Folder` for timm's `VisionTransformer`, or for a subclass that `architecture`
+    names; see `Dialect.write_config`."""
     activation = gelu_of(arguments)
     has_known_bias = arguments["attention_bias"] in ("qkvo", "o")
     if arguments["position_embedding"] != "learned" or not has_known_bias:
@@ -106,11 +112,14 @@ def write_config(arguments, architecture="vit_base_patch16_224"):
         return None
     # In timm, the architecture determines what `model_args` cannot: the epsilon (1e-5 in CLIP) and
     # a packed SwiGLU (DINOv2 giant).
+    if architecture and (arguments["epsilon"] == 1e-5 or activation == "swiglu"):
+        return None
     if arguments["epsilon"] == 1e-5:
         prefix = "quickgelu_" if activation == "quick_gelu" else ""
         architecture = f"vit_base_patch16_clip_{prefix}224"
     if activation == "swiglu":
         architecture = "vit_giant_patch14_dinov2"
+    architecture = architecture or "vit_base_patch16_224"
     config = shared_config(arguments, architecture, packed=activation == "swiglu")
     config["model_args"] |= {
         "qkv_bias": arguments["attention_bias"] == "qkvo",

@@ -30,6 +30,7 @@ def test_larger_max_patches_gives_the_same_outputs(folder, reference):
 def test_padding_is_masked_and_stays_zero(long_sequence, monkeypatch):
     # JAX splits longer sequences into chunks.
     monkeypatch.setattr(attention, "LONG_SEQUENCE", long_sequence)
+    monkeypatch.setattr(attention, "CHUNK", 4)
     tokens = np.random.default_rng(0).normal(size=(2, 7, 8)).astype("float32")
     padded = np.pad(tokens, ((0, 0), (0, 3), (0, 0)))
     block = keras_vit.TransformerBlock(2, 12, masked=True)
@@ -138,7 +139,7 @@ def test_attention_maps_match_the_fixed_size_model(method, model, fixed_model):
     (expected,) = inspection.attention_maps(fixed_model, images, method=method)
     batch = keras_vit.preprocess_input([square, picture(1, 16, 64)], model)
     maps = inspection.attention_maps(model, batch, method=method)
-    # The maps are as high and wide as the largest picture, and are padded with zeros.
+    # Maps are padded with zeros to the height of the highest and the width of the widest picture.
     (alone,) = inspection.attention_maps(model, batch[1:], method=method)
     padded = np.pad(expected, ((0, 0), (0, 32))), np.pad(alone, ((0, 16), (0, 0)))
     assert_close(maps, np.stack(padded), 1e-4)

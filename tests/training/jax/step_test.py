@@ -11,6 +11,7 @@ from keras_vit.training.jax import state as state_module
 from ...shared import assert_same_arrays
 from .engines import arrays_of, config_of, engine_of, train
 
+GRAD_NORM = 2  # column of the metrics
 DROPOUT = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3}
 
 
@@ -19,7 +20,8 @@ def shard_small_arrays(monkeypatch):
     monkeypatch.setattr(state_module, "MIN_SHARDED_SIZE", 1)
 
 
-def _assert_same(ours, theirs):
+def _assert_close(ours, theirs):
+    assert sorted(ours) == sorted(theirs)
     for name, array in ours.items():
         np.testing.assert_allclose(array, theirs[name], atol=1e-5, rtol=0, err_msg=name)
 
@@ -29,7 +31,7 @@ def alone():
     """Trains with dropout on one device. Returns the metrics and the arrays."""
     engine = engine_of(model=DROPOUT)
     rows, outputs = train(engine)
-    assert (rows[:, 2] > 1.5).sum() >= 2, "at least two steps must be clipped"
+    assert (rows[:, GRAD_NORM] > 1.5).sum() >= 2, "at least two steps must be clipped"
     assert outputs.can_continue and not outputs.stop_requested and outputs.input_wait > 0
     assert outputs.peak_memory > 1e6
     return rows, arrays_of(engine)
@@ -47,7 +49,7 @@ def test_several_devices_match_one_device(shard, alone):
     engine = engine_of(4, model=DROPOUT, shard=shard)
     rows, _ = train(engine)
     np.testing.assert_allclose(rows, alone[0], rtol=1e-5, atol=1e-6)
-    _assert_same(arrays_of(engine), alone[1])
+    _assert_close(arrays_of(engine), alone[1])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_execution_options_do_not_change_results():
     other = engine_of(2, **changes)
     other_rows, _ = train(other, steps_per_call=4)
     np.testing.assert_allclose(other_rows, rows, rtol=1e-5, atol=1e-6)
-    _assert_same(arrays_of(other), arrays_of(plain))
+    _assert_close(arrays_of(other), arrays_of(plain))
     assert other.evaluate() == pytest.approx(plain.evaluate(), rel=1e-5)
 
 
@@ -133,7 +135,7 @@ def test_float16_lowers_its_loss_scale(monkeypatch):
     options = {"precision": "mixed_float16", "clip_norm": 0.0, "ema_decay": 0.0}
     engine = engine_of(2, **options)
     rows, outputs = train(engine, steps=12)
-    finite = np.isfinite(rows[:, 2])
+    finite = np.isfinite(rows[:, GRAD_NORM])
     first = finite.argmax()
     assert first > 2 and finite[first:].all()
     assert np.isfinite(rows[:, 0]).all() and outputs.can_continue
