@@ -153,6 +153,8 @@ def test_tf_config_lists_the_workers(tf_config, expected, calls, monkeypatch):
         _tf_config("worker", 2, worker=["a:1", "b:1"]),
         _tf_config("worker", -1, worker=["a:1", "b:1"]),
         _tf_config("worker", 0, worker=["a:1"], ps=["b:1"]),
+        _tf_config("worker", 0, worker="a:1"),
+        _tf_config("worker", 1, worker=["a:1", "a:1"]),
     ],
 )
 def test_rejects_malformed_tf_config(tf_config, monkeypatch):
