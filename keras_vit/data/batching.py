@@ -62,7 +62,7 @@ def train_batches(
         `std` is set; `data.inputs` has other kinds. Targets are float32 `(B, classes)`;
         `data.targets` has other kinds. Weights are float32 `(B,)`: 1 or the weight of the class, or
         0 for examples that are unreadable or have no target. The targets of examples with weight 0
-        are zeros. Before mixup and CutMix, the image of an unreadable example is blank.
+        are zeros. The image of an unreadable example is blank.
 
     Raises:
         ValueError: an argument or option is invalid, or the batch cannot be divided among the
