@@ -4,6 +4,7 @@
 includes no unused ones.
 """
 
+import functools
 import json
 import os
 
@@ -25,14 +26,17 @@ def load_limits(folder):
         for dtype in ("float32", "bfloat16")
     }
     int8 = LITERT.runner((folder / "limit_int8").read_bytes())
-    shape = (64, sizes["tokens"], sizes["hidden_size"])
-    tokens = np.random.default_rng(0).normal(0, 0.01, shape).astype("float32")
+    shape = sizes["tokens"], sizes["hidden_size"]
+
+    @functools.cache
+    def tokens(batch):
+        random = np.random.default_rng(0)
+        return random.normal(0, 0.01, (batch, *shape)).astype("float32")
 
     def run(precision, batch):
-        inputs = np.resize(tokens, (batch, *shape[1:]))
         if precision == "int8":
-            return int8(inputs)
-        return runs[precision](tf.constant(inputs))["outputs"].numpy()
+            return int8(tokens(batch))
+        return runs[precision](tf.constant(tokens(batch)))["outputs"].numpy()
 
     return run
 
@@ -102,6 +106,7 @@ def load_openvino(name, folder):
 
 
 def load(name, folder):
+    """Returns `(function, versions)`; see `formats_worker.serve_format`."""
     if name == "limits":
         return load_limits(folder), ""
     loaders = {"onnx": load_onnx, "litert": load_litert, "openvino": load_openvino}

@@ -25,7 +25,7 @@ import statistics
 import time
 
 from absl import app, flags
-from vit_models import SIZES, keras_hub_model
+from vit_models import CLASSES, SIZES, keras_hub_model
 from workers import Worker, in_turns, peak_bytes, seconds, serve
 
 _COLUMNS = ("keras_vit", "trainer", "keras_hub", "products")
@@ -106,17 +106,17 @@ def trainer_step(model):
     from keras_vit.training.tensorflow.step import make_train_steps
 
     images, labels = random_batch()
-    batch = (images, tf.one_hot(labels, 1000), tf.ones(_BATCH.value))
+    batch = (images, tf.one_hot(labels, CLASSES), tf.ones(_BATCH.value))
     iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
     config = ConfigDict(recipes.defaults(batch_size=_BATCH.value))
     optimizer = optimizers.get("adamw", 1e-3)
     optimizer.build(model.trainable_variables)
     state = State(model, optimizer)
     train_steps = make_train_steps(tf.distribute.get_strategy(), state, tasks.get(config), config)
-    zero = tf.constant(0)
-    one = tf.constant(1)
+    first = tf.constant(0)
+    count = tf.constant(1)
     stop_requested = tf.constant(0.0)
-    return lambda: train_steps(iterator, zero, one, stop_requested)["metrics"]
+    return lambda: train_steps(iterator, first, count, stop_requested)["metrics"]
 
 
 def products_step(training):

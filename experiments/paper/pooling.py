@@ -11,11 +11,10 @@ def _runs(scale):
             config = scale.paper_pretraining(
                 "ViT-B/16",
                 evals=("fewshot:imagenet2012",),
-                model_changes={"classifier": classifier},
+                # The head of the mean has no hidden layer.
+                model_changes={"classifier": classifier, "pre_logits": classifier == "token"},
             )
             config["schedule"] = {**config["schedule"], "base": rate}
-            if classifier == "gap":  # the head of the mean has no hidden layer
-                config["model"] = {**config["model"], "representation_size": 0}
         else:
             hidden = (
                 {"representation_size": scale.vit["hidden_size"]} if classifier == "token" else {}

@@ -22,7 +22,7 @@ def read(path, columns):
 
 
 def write(path, columns, rows):
-    """Atomically writes `{key: accuracy}`; the accuracies get four digits."""
+    """Atomically writes `{key: accuracy}`; the accuracies are rounded to four decimal places."""
     with files.atomic_write(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow([*columns, "accuracy"])
@@ -32,7 +32,7 @@ def write(path, columns, rows):
 def span(accuracies):
     """Returns the lowest and the highest accuracy, such as "0.810 to 0.825".
 
-    Returns one number if they are equal, and "" for an empty list or None.
+    Returns one number if they are equal after rounding, and "" for an empty list or None.
     """
     ends = (f"{end(accuracies):.3f}" for end in (min, max)) if accuracies else ()
     return " to ".join(dict.fromkeys(ends))

@@ -8,7 +8,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit import export
-from keras_vit.export.choosing import FORMATS
+from keras_vit.export.choosing import FILE_FORMATS
 
 
 def check_model(folder):
@@ -57,7 +57,7 @@ def export_file(model, folder, kind, tokens):
     """
     inputs = keras.Input(model.input_shape[1:])
     features = keras.Model(inputs, keras_vit.FeatureModel(model, tokens=tokens)(inputs))
-    form = FORMATS[kind.removesuffix("_int8")]
+    form, quantization = FILE_FORMATS[kind]
     path = folder / f"{kind}{form.ending}"
-    form.write(features, path, "int8" if kind.endswith("_int8") else "none", None)
+    form.write(features, path, quantization, None)
     return form.runner(path.read_bytes())

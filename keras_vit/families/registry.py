@@ -1,10 +1,9 @@
 """The registry of model families: constructors of named sizes, and fields of configs."""
 
-import collections.abc
 import contextlib
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -28,7 +27,7 @@ _NOT_FIELDS = (
     "dtype",
 )
 # Types of fields by the type of the argument, if they differ.
-_STORED_AS = {collections.abc.Sequence: tuple, list: tuple, collections.abc.Mapping: dict}
+_STORED_AS = {Sequence: tuple, list: tuple, Mapping: dict}
 
 
 def register(family: Family) -> Family:
@@ -195,9 +194,7 @@ def model_fields(architecture: str) -> dict[str, Any]:
     return {**fields, "input_shape": (), **size}
 
 
-def constructor_arguments(
-    family: Family, fields: collections.abc.Mapping[str, Any]
-) -> dict[str, Any]:
+def constructor_arguments(family: Family, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Converts fields of `model_fields` to constructor arguments: an empty value becomes None if
     None is the default.
 

@@ -54,7 +54,8 @@ class RegisterTokens(BaseLayer):
         after: number of tokens before the register tokens, such as 1 for a class token.
 
     Raises:
-        ValueError: `count` is not a positive integer, or the tokens do not have rank 3.
+        ValueError: `count` is not a positive integer, `after` is negative, or the tokens do not
+            have rank 3.
 
     Reference: Darcet et al., "Vision Transformers Need Registers"; initialized as in DINOv3
         (normal, standard deviation 0.02).
@@ -63,6 +64,8 @@ class RegisterTokens(BaseLayer):
     def __init__(self, count: int, after: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_int("count", count)
+        if after < 0:
+            raise ValueError(f"`after` must be 0 or more. Received: after={after}")
         self._keep_arguments(locals())
 
     def build(self, input_shape: tuple) -> None:

@@ -142,22 +142,13 @@ class Distillation(Classification):
     def name_classes(
         self, inputs: "InputPipeline", write: Callable[[str], object]
     ) -> "InputPipeline":
-        facts = self.facts_of_weights["teacher"]
-        names = tuple(map(str, inputs.train.class_names))
-        known = tuple(facts["class_names"])
         if self._imitates_features:
             return inputs
+        facts = self.facts_of_weights["teacher"]
+        known = tuple(facts["class_names"])
         if self.target == "classes":
-            if known and set(known) == set(names) and known != names:
-                raise ValueError(
-                    "The data must have the classes in the teacher's order. Received: classes "
-                    f"{names[:10]}, teacher={self.config.teacher!r} with {known[:10]}"
-                )
-            if known != names:
-                write(
-                    f"warning: the teacher's outputs are compared with the classes {names[:3]} by "
-                    f"position; their names are {known[:3] or 'unknown'}"
-                )
+            names = tuple(map(str, inputs.train.class_names))
+            teachers.compare_classes(names, known, self.config.teacher, write)
             return inputs
         names = known or tuple(f"class {number}" for number in range(facts["outputs"]))
         train, test = (

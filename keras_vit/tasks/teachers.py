@@ -92,3 +92,25 @@ def _conversion(own, theirs):
     factor = scale * std / np.array(theirs.std)
     offset = (scale * mean - np.array(theirs.mean)) / np.array(theirs.std)
     return factor.astype("float32"), offset.astype("float32")
+
+
+def compare_classes(names, known, source, write):
+    """Compares the names of the data's classes with those of a teacher's outputs, by position.
+
+    Writes a warning for names that the teacher does not have, and raises a `ValueError` for names
+    at other positions. `known` is empty if the teacher's names are unknown.
+    """
+    pairs = [pair for pair in zip(names, known) if pair[0].casefold() != pair[1].casefold()]
+    folded = {name.casefold() for name in known}
+    moved = [f"{ours} instead of {theirs}" for ours, theirs in pairs if ours.casefold() in folded]
+    if moved:
+        raise ValueError(
+            "The data must have the classes in the teacher's order. Received: classes "
+            f"{', '.join(moved[:5])}, teacher={source!r}"
+        )
+    shown = ", ".join(f"{ours} with {theirs}" for ours, theirs in pairs[:3])
+    if pairs or not known:
+        write(
+            "warning: the classes of the data are compared with the teacher's outputs by position: "
+            f"{shown or 'the names of its outputs are unknown'}"
+        )

@@ -1,4 +1,4 @@
-"""Measures the memory of a run, and explains errors if it is too small."""
+"""Measures the memory of a run, and explains errors of devices without enough memory."""
 
 import contextlib
 import sys
@@ -7,7 +7,8 @@ from keras_vit.terminal import first_line
 
 _ADVICE = (
     "A device is out of memory. Set accumulate_steps=8 to split the batch into micro-batches, or "
-    "remat=True to recompute activations; both change results only by rounding and dropout masks. "
+    "remat=True to recompute activations; both change results only by rounding, dropout "
+    "masks and the batches of BatchNorm. "
     "Set precision='mixed_bfloat16' or halve batch_size to halve the size of activations. "
     "With weights to start from, freeze='backbone' or lora_rank=8 trains fewer weights."
 )

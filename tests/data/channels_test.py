@@ -173,6 +173,7 @@ def test_reads_values_and_bands_from_records(encode, features, fields, tmp_path)
     ("wrong", "message"),
     [
         ({"image_dtype": "color"}, "`image_dtype` must be"),
+        ({"image_dtype": "string"}, "`image_dtype` must be"),
         ({"image_dtype": "uint16", "image_shape": (4,)}, "`image_shape` must be"),
         ({"image_shape": (4, 5, 12)}, "`image_dtype` must be set"),
         ({"image_dtype": "float32"}, "`max_value`, the value of a white"),

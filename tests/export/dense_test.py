@@ -66,7 +66,7 @@ def test_depths_are_served(tmp_path):
 @pytest.mark.parametrize(("predicts", "same"), [("segmentation", 0.5), ("depth", None)])
 def test_report_compares_classes_of_pixels_but_not_depths(predicts, same):
     model = types.SimpleNamespace(predicts=predicts, layers=[], count_params=lambda: 1)
-    # Two images of four pixels. Half of the pixels of the second output have another class.
+    # Two images of four pixels. In `outputs`, half of the pixels of each image have another class.
     expected = np.zeros((2, 4, 1, 2), "float32")
     expected[..., 0] = 1.0
     outputs = expected.copy()

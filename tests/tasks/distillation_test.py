@@ -1,5 +1,7 @@
 """Tests of the distillation task."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from ml_collections import ConfigDict
 import keras_vit
 from keras_vit import data, recipes, tasks
 from keras_vit.tasks.distillation import difference
-from keras_vit.tasks.teachers import images_for
+from keras_vit.tasks.teachers import compare_classes, images_for
 from keras_vit.training.stored_models import load_any_model
 from keras_vit.training.weights import load_inputs
 
@@ -226,3 +228,22 @@ def test_rejects_unsuitable_fields(changes, message, tmp_path):
 def test_rejects_unsuitable_teachers(arguments, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         start(tmp_path, teacher_of(**arguments))
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (("cat", "Dog"), ""),
+        (("cat", "puppy"), "warning: .*by position: dog with puppy"),
+        ((), "warning: .*by position: the names of its outputs are unknown"),
+    ],
+)
+def test_other_names_of_classes_cause_a_warning(known, message):
+    written = []
+    compare_classes(("cat", "dog"), known, "teacher.keras", written.append)
+    assert re.fullmatch(message, "".join(written))
+
+
+def test_classes_at_other_positions_are_refused():
+    with pytest.raises(ValueError, match="classes cat instead of wolf"):
+        compare_classes(("dog", "cat"), ("Cat", "wolf"), "teacher.keras", print)

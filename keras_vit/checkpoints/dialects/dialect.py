@@ -90,6 +90,10 @@ class NotSupportedError(Exception):
         self.rank = rank
 
 
+def _unchanged(name: str, array: np.ndarray) -> np.ndarray:
+    return array
+
+
 @dataclasses.dataclass(frozen=True)
 class Dialect:
     """How a library names and stores the arrays of a family's weights.
@@ -138,7 +142,7 @@ class Dialect:
     fits: Callable[[Mapping[str, tuple], dict], bool] | None = None
     adapt: Callable[[dict, Facts, dict], Facts] | None = None
     write_config: Callable[[Mapping[str, Any]], Folder | None] | None = None
-    shape_in_file: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array
+    shape_in_file: Callable[[str, np.ndarray], np.ndarray] = _unchanged
 
     def marks(self, names_in_file: Iterable[str]) -> bool:
         """Returns whether a name in the file matches the marker."""

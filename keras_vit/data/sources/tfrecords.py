@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from keras_vit.data.sources.record_files import (
     RecordIndex,
@@ -119,7 +120,7 @@ def split_of_tfrecords(
         label_offset: number to subtract from stored labels.
         num_examples: expected number of records, in a config those of `train_split`; 0 if unknown.
         image_dtype: dtype of raw pixel values; "" for encoded images.
-        image_shape: shape of raw pixel values, `(H, W, C)`.
+        image_shape: shape of raw pixel values, `(H, W, C)` or `(H, W)`.
         max_value: value of a white pixel in raw pixel values; 0 for the default of the dtype.
         multi_label: whether the label feature is a list with the numbers of all classes of the
             image, which may be empty.
@@ -168,7 +169,7 @@ def _check_range(first, source):
 
 
 def _check_lists(source, label_key):
-    """Raises a `ValueError` if the labels of the first records are no lists of class numbers.
+    """Raises a `ValueError` if the labels of the first records are not lists of class numbers.
 
     A record without the feature is an image without a class, but some record must have it.
     """
@@ -176,7 +177,7 @@ def _check_lists(source, label_key):
     index = RecordIndex([file], [0], [_CHECKED])
     lists = set()
     for i in range(len(index)):
-        with contextlib.suppress(tf.errors.DataLossError):  # a bad example
+        with contextlib.suppress(tf.errors.DataLossError, DecodeError):  # a bad example
             record = index.read(tf.constant(i)).numpy()
             features = tf.train.Example.FromString(record).features.feature
             if label_key in features:
@@ -211,11 +212,13 @@ def _image_reader(keys, dtype, shape, max_value):
             return lambda example: example[keys[0]]
         return lambda example: tf.stack([example[key] for key in keys])
     try:
-        dtype = tf.as_dtype(dtype)
-    except TypeError as error:
+        pixel_dtype = tf.as_dtype(dtype)
+    except TypeError:
+        pixel_dtype = tf.string
+    if not (pixel_dtype.is_integer or pixel_dtype.is_floating):
         raise ValueError(
-            f"`image_dtype` must be '' or a numeric dtype. Received: {error}"
-        ) from None
+            f"`image_dtype` must be '' or a numeric dtype. Received: image_dtype={dtype!r}"
+        )
     if shape and (len(shape) not in (2, 3) or min(shape) < 1):
         raise ValueError(
             "`image_shape` must be (), (H, W) or (H, W, C), with sides of 1 or more. Received: "
@@ -225,9 +228,9 @@ def _image_reader(keys, dtype, shape, max_value):
     def values(encoded):
         # A single channel may be stored as `(H, W)`.
         if shape:
-            pixels = tf.io.decode_raw(encoded, dtype)
+            pixels = tf.io.decode_raw(encoded, pixel_dtype)
             return tf.reshape(pixels, (*shape, 1)[:3])
-        tensor = tf.io.parse_tensor(encoded, dtype)
+        tensor = tf.io.parse_tensor(encoded, pixel_dtype)
         return tf.reshape(tensor, tf.ensure_shape(tf.concat([tf.shape(tensor), [1]], 0)[:3], [3]))
 
     return lambda example: tf.concat([values(example[key]) for key in keys], -1)
