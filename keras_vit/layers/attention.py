@@ -263,9 +263,10 @@ class MultiHeadAttention(BaseLayer):
         distances = self.relative_embedding.shape[0]
         tokens = (distances + 1) // 2
         # Column t of `table` belongs to distance N-1-t. Row i needs the distances i, i-1, ...,
-        # i-(N-1), which start at column N-1-i. The last column is zero.
+        # i-(N-1), which start at column N-1-i.
         table = ops.transpose(ops.flip(ops.cast(self.relative_embedding, self.compute_dtype), 0))
-        scores = ops.matmul(query, ops.pad(table, ((0, 0), (0, 1))))  # (B, heads, M, 2N)
+        scores = ops.matmul(query, table)
+        scores = ops.pad(scores, ((0, 0), (0, 0), (0, 0), (0, 1)))  # (B, heads, M, 2N)
         # Drop the first N-1 elements, then reshape to rows that are one element shorter. This
         # shifts each row by one column more than the row above, so that every row starts at the
         # distance that it needs.
