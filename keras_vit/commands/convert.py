@@ -127,7 +127,8 @@ def class_names_for(model, found):
     None."""
     if FLAGS.class_names:
         return shared_flags.read_class_names(FLAGS.class_names, model.output_shape[-1])
-    return list(found) if found and len(found) == model.output_shape[-1] else None
+    has_head = getattr(model, "arguments", {}).get("include_top", True)
+    return list(found) if found and has_head and len(found) == model.output_shape[-1] else None
 
 
 def verify(model, case):

@@ -125,7 +125,7 @@ def _key(path):
 
 
 def _read_cache(path, identity):
-    """Returns the stored embeddings by key; {} if there are none of the model of this identity."""
+    """Returns the stored embeddings by key; {} if they belong to a model of another identity."""
     try:
         # `np.load` leaves a damaged file open if it has opened the file itself.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:

@@ -85,19 +85,17 @@ def predictions(model, inputs, windows=False):
         )
     bad_examples = inputs.bad_examples("test")
     decode = decoder(source, options)
-    read = reader(target)
+    read = reader(target, refuse=functools.partial(raise_wrong_label, target))
     is_empty = True
     with terminal.progress_bar("evaluating", source.num_examples, "images") as update:
         for index in range(source.num_examples):
             update(index + 1)
-            example, _, reason = examine(source, index, decode)
+            *_, reason = examine(source, index, decode)
             if reason:
                 bad_examples.check(0, 1)
                 log.warning("skipped %s: %s", source.name_of(index), reason)
                 continue
-            if target.problem_of(example):
-                raise_wrong_label(target, index)
-            image, white, values, weight, _ = map(np.asarray, read(index))
+            image, white, values, weight = map(np.asarray, read(index))
             if weight:
                 is_empty = False
                 preprocessing = options.preprocessing(source, float(white))

@@ -124,8 +124,8 @@ def _write_warm_up(path, name, signatures, image_files):
 
 
 def model_card(model, **details):
-    """Returns the card of a model, a JSON-serializable dict with its name, architecture and versions,
-    and the `details`."""
+    """Returns the card of a model, a JSON-serializable dict: its name, its architecture, the
+    `details` and the versions of the libraries."""
     family, arguments = architectures.infer(names.canonical_shapes(model))
     return {
         "model": model.name,

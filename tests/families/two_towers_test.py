@@ -129,7 +129,7 @@ def test_big_vision_towers_are_written_for_transformers(write, tmp_path):
     model = keras_vit.from_pretrained(write("siglip_two_towers"), tower="both")
     with mock.patch("os.replace", wraps=os.replace) as replace:
         checkpoints.save(model, tmp_path, format="huggingface")
-    # An existing folder may be a file system of its own.
+    # The folder may be mounted, and files cannot be renamed from one file system to another.
     assert all(call.args[0].startswith(str(tmp_path)) for call in replace.call_args_list)
     restored = keras_vit.from_pretrained(tmp_path, tower="both")
     assert_matches_reference(restored, "siglip_two_towers")

@@ -82,7 +82,7 @@ class Folder:
 class NotSupportedError(Exception):
     """The reason why a dialect cannot write a model.
 
-    Of the reasons of several dialects, the one with the lowest `rank` is reported.
+    If several dialects cannot write it, the reason with the lowest `rank` is reported.
     """
 
     def __init__(self, reason: str, rank: float = 0) -> None:

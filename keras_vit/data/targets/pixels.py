@@ -101,18 +101,30 @@ class PixelValues(Target):
         return tf.where(is_turned, size[::-1], size)
 
 
-def reader(target):
+def reader(target, refuse):
     """Returns a function that maps an index to an example at the size of its stored image.
 
-    It returns `(image, value of a white pixel, values, weight, whether the values are valid)`.
+    It returns `(image, value of a white pixel, values, weight)`. For values that are damaged or not
+    valid, it calls `refuse(index)`, which raises an error.
     """
 
-    def read(index):
+    def decode(index):
         example = target.source.read(index)
         image, white = decode_pixels(example["image"], target.source, target.options)
         return image, tf.constant(float(white)), *target.decode(example)
 
-    return tf.function(read, input_signature=[tf.TensorSpec([], tf.int64)], autograph=False)
+    decode = tf.function(decode, input_signature=[tf.TensorSpec([], tf.int64)], autograph=False)
+
+    def read(index):
+        try:
+            *example, is_valid = decode(index)
+        except tf.errors.OpError:  # the file with the values is damaged
+            is_valid = False
+        if not is_valid:
+            refuse(index)
+        return example
+
+    return read
 
 
 def apply_to_bytes(function, encoded, dtype):
